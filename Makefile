@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+GROUNDTRUTH ?= ../shared/groundtruth
+
+.PHONY: setup demo test check lint types imports bench clean
+
+setup: .venv/.installed-dev
+
+# The demo needs only torch; the tests and checks need more. Each stamp is renewed when its inputs change.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.installed-demo: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[torch]"
+	touch $@
+
+.venv/.installed-dev: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@ .venv/.installed-demo
+
+demo: .venv/.installed-demo
+	$(BIN)/oomcast estimate zoo:resnet50 --batch-size 64 --device rtx-3090
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+check: lint types imports test
+
+bench: setup
+	$(BIN)/python -m bench $(GROUNDTRUTH)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist
