@@ -1,0 +1,55 @@
+"""What a device's allocator makes of a Trace: the caching allocator, workspace rules, Timeline, recorded snapshots."""
+
+from ._blocks import BlockState, SegmentState
+from ._caching_allocator import CachingAllocator, DeviceFull, SegmentSource
+from ._invariants import broken_invariants
+from ._least_capacity import least_capacity
+from ._replay import Divergence, ReplayResult, replay
+from ._settings import AllocatorSettings
+from ._snapshot import RecordedEvent, Snapshot, read_snapshot
+from ._timeline import Failure, LiveBlock, Peak, SpanPeak, Timeline, simulate
+from ._workspace import (
+    CUBLAS_RULES,
+    NOTHING,
+    DeviceFacts,
+    Persistent,
+    Rule,
+    Transient,
+    Workspace,
+    WorkspaceTable,
+    cublas_workspace,
+    cublas_workspace_size,
+)
+
+__all__ = [
+    "CUBLAS_RULES",
+    "NOTHING",
+    "AllocatorSettings",
+    "BlockState",
+    "CachingAllocator",
+    "DeviceFacts",
+    "DeviceFull",
+    "Divergence",
+    "Failure",
+    "LiveBlock",
+    "Peak",
+    "Persistent",
+    "RecordedEvent",
+    "ReplayResult",
+    "Rule",
+    "SegmentSource",
+    "SegmentState",
+    "Snapshot",
+    "SpanPeak",
+    "Timeline",
+    "Transient",
+    "Workspace",
+    "WorkspaceTable",
+    "broken_invariants",
+    "cublas_workspace",
+    "cublas_workspace_size",
+    "least_capacity",
+    "read_snapshot",
+    "replay",
+    "simulate",
+]

@@ -58,7 +58,7 @@ class EventKind(IntEnum):
 
 class Event(NamedTuple):
     kind: EventKind
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an event
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""Activation checkpointing for any model: its own switch where it has one, else each of its repeated blocks."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from oomcast.errors import BadInput
+
+__all__ = ["enable_checkpointing"]
+
+
+def enable_checkpointing(model: nn.Module) -> str:
+    """Turn it on and say in a sentence how."""
+    if hasattr(model, "gradient_checkpointing_enable"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return "checkpointing: the model's own gradient_checkpointing_enable"
+    if hasattr(model, "set_grad_checkpointing"):
+        model.set_grad_checkpointing(True)
+        return "checkpointing: the model's own set_grad_checkpointing"
+    blocks = _repeated_blocks(model)
+    if not blocks:
+        raise BadInput("checkpointing was asked for, but the model has no repeated blocks to apply it to.")
+    for block in blocks:
+        block.forward = functools.partial(_checkpointed, block.forward)  # type: ignore[method-assign]
+    return f"checkpointing: each of {len(blocks)} repeated blocks"
+
+
+def _checkpointed(forward: Any, *args: Any, **kwargs: Any) -> Any:
+    return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+
+def _repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """The outermost lists of at least two modules of one class with inner structure: a Transformer's layers, a stage."""
+    found: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> None:
+        children = list(module.children())
+        kinds = {type(child) for child in children}
+        is_list = isinstance(module, (nn.ModuleList, nn.Sequential))
+        if is_list and len(children) >= 2 and len(kinds) == 1 and any(True for _ in children[0].children()):
+            found.extend(children)
+            return
+        for child in children:
+            visit(child)
+
+    visit(model)
+    return found

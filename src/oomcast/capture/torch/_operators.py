@@ -1,0 +1,167 @@
+"""Operators that need more than a fake kernel: those that read values, and those whose output size depends on them.
+
+A rule gets (recorder, func, args, kwargs) and answers NotImplemented to let the normal path go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+if TYPE_CHECKING:
+    from ._recorder import Recorder
+
+__all__ = ["RULES"]
+
+_aten = torch.ops.aten
+
+
+def _read_scalar(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if not isinstance(args[0], FakeTensor):
+        return NotImplemented
+    line = recorder.scope.user_line()
+    return recorder.values.read(args[0], f" at {line}" if line else "")
+
+
+def _equal(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    left, right = recorder.values.of(args[0]), recorder.values.of(args[1])
+    if left is not None and right is not None:
+        return torch.equal(left, right)
+    recorder.ledger.assume("two tensors were compared by torch.equal: taken as different")
+    return args[0] is args[1]
+
+
+def _all(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Remember that a condition came from `all`: unknown, it is taken as true (checks pass)."""
+    if not isinstance(args[0], FakeTensor):
+        return NotImplemented
+    out = recorder.run_fake(func, (FakeTensor,), args, kwargs)
+    recorder.hold_all(func, out)
+    recorder.values.note_origin(func, out)
+    recorder.values.follow(func, args, kwargs, out)
+    return out
+
+
+def _new(like: torch.Tensor, shape: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
+
+
+def _bounded(name: str, make: Any) -> Any:
+    """An operator whose output size depends on data: exact where the values are known, else the stated bound."""
+
+    def rule(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            return NotImplemented
+        values = [recorder.values.of(tensor) for tensor in tensors]
+        if all(value is not None for value in values):
+            replaced = iter(values)
+            real_args = [next(replaced) if isinstance(arg, torch.Tensor) else arg for arg in args]
+            real = func(*real_args, **kwargs)
+            out = _as_fakes(recorder, tensors[0], real)
+        else:
+            with recorder.fake_mode:
+                out = make(*args, **kwargs)
+            recorder.ledger.assume(f"{name} depends on data: its largest possible size is taken")
+        recorder.hold_all(func, out)
+        return out
+
+    return rule
+
+
+def _as_fakes(recorder: Recorder, like: torch.Tensor, real: Any) -> Any:
+    if isinstance(real, torch.Tensor):
+        with recorder.fake_mode:
+            fake = torch.empty(real.shape, dtype=real.dtype, device=like.device)
+        recorder.values.know(fake, real)  # type: ignore[arg-type]
+        return fake
+    return type(real)(_as_fakes(recorder, like, item) for item in real)
+
+
+def _nonzero(x: torch.Tensor) -> Any:
+    return _new(x, (x.numel(), x.dim()), torch.int64)
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    return _new(x, (torch.broadcast_shapes(x.shape, mask.shape).numel(),))
+
+
+def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    none = _new(x, (0,), torch.int64)
+    return (
+        _new(x, (x.numel(),)),
+        _new(x, x.shape, torch.int64) if return_inverse or return_counts else none,
+        _new(x, (x.numel(),), torch.int64) if return_counts else none,
+    )
+
+
+def _unique_dim(x: torch.Tensor, dim: int, *args: Any) -> Any:
+    return (_new(x, x.shape), _new(x, (x.shape[dim],), torch.int64), _new(x, (x.shape[dim],), torch.int64))
+
+
+def _unique_consecutive(
+    x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    return _unique(x, True, return_inverse, return_counts)
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> Any:
+    return _new(repeats, (output_size if output_size is not None else repeats.numel(),), torch.int64)
+
+
+def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> Any:
+    dtype = weights.dtype if weights is not None else torch.int64
+    return _new(x, (max(minlength, x.numel()),), dtype)
+
+
+def _index(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x[mask]`: CUDA turns each mask into its indices first, and then gathers."""
+    indices = args[1]
+    if not any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices):
+        return NotImplemented
+    if not any(isinstance(t, FakeTensor) for t in (args[0], *indices)):
+        return NotImplemented
+    expanded: list[Any] = []
+    with recorder:
+        for index in indices:
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+                places = index.to(args[0].device).nonzero()
+                expanded.extend(places[:, axis] for axis in range(index.dim()))
+            else:
+                expanded.append(index)
+        return func(args[0], expanded, *args[2:], **kwargs)
+
+
+def _unscale(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """GradScaler looks for infinities: there are none, so the optimizer steps, as in all but the first few steps."""
+    found = args[1]
+    if isinstance(found, FakeTensor):
+        recorder.values.know(found, torch.zeros((), dtype=found.dtype))
+    return None
+
+
+def _update_scale(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+RULES: dict[Any, Any] = {
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    _aten._amp_update_scale_.default: _update_scale,
+    _aten._local_scalar_dense.default: _read_scalar,
+    _aten.equal.default: _equal,
+    _aten.all.default: _all,
+    _aten.all.dim: _all,
+    _aten.nonzero.default: _bounded("nonzero", _nonzero),
+    _aten.masked_select.default: _bounded("masked_select", _masked_select),
+    _aten._unique2.default: _bounded("unique", _unique),
+    _aten.unique_dim.default: _bounded("unique", _unique_dim),
+    _aten.unique_consecutive.default: _bounded("unique_consecutive", _unique_consecutive),
+    _aten.repeat_interleave.Tensor: _bounded("repeat_interleave", _repeat_interleave),
+    _aten.bincount.default: _bounded("bincount", _bincount),
+    _aten.index.Tensor: _index,
+    _aten.index_put.default: _index,
+    _aten.index_put_.default: _index,
+    _aten._index_put_impl_.default: _index,
+}

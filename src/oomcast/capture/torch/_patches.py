@@ -1,0 +1,31 @@
+"""Attributes exchanged for the time of a capture, and put back in reverse order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Patches"]
+
+_ABSENT = object()
+
+
+class Patches:
+    """`patches.set(torch.cuda, "is_available", …)`; leaving the context restores what was there."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def __enter__(self) -> Patches:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for owner, name, value in reversed(self._before):
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        self._before.clear()

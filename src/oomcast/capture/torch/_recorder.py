@@ -1,0 +1,241 @@
+"""Beneath autograd: runs each operator on fake tensors and follows every storage on the virtual GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oomcast.trace import Category, Phase
+
+from ._devices import HOST
+from ._gradients import is_engine_accumulation
+from ._kernels import KERNELS
+from ._ledger import Ledger
+from ._operators import RULES
+from ._scope import Scope
+from ._values import Values
+from .personality import FAKE_KERNELS, OUTPUT_CORRECTIONS, internal_scratch
+
+__all__ = ["Recorder"]
+
+_aten = torch.ops.aten
+_PRIM_DEVICE = torch.ops.prim.device.default
+_HOST_LIMIT = 4 << 20
+"""Host tensors above this many bytes are fake too: batches and parameters cost nothing."""
+
+_SIZED_FACTORIES = {
+    _aten.empty.memory_format,
+    _aten.zeros.default,
+    _aten.ones.default,
+    _aten.full.default,
+    _aten.rand.default,
+    _aten.randn.default,
+    _aten.empty_strided.default,
+    _aten.rand.generator,
+    _aten.randn.generator,
+}
+"""Their first argument is the size."""
+_RANGED_FACTORIES = {_aten.randint.default: 1, _aten.randint.low: 2, _aten.randint.generator: 1,
+                     _aten.randint.low_generator: 2, _aten.full.default: 0}  # fmt: skip
+_aten_names: dict[Any, str] = {}
+
+
+class Recorder(TorchDispatchMode):
+    """The virtual GPU's own dispatch mode. Tensors on the host stay real while they are small."""
+
+    def __init__(self, ledger: Ledger, scope: Scope) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.scope = scope
+        self.values = Values(ledger)
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.stream = 0
+        self.live: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    # -- running an operator -------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _PRIM_DEVICE:
+            return args[0].fake_device
+        with torch._C.DisableTorchFunction():
+            return self._dispatch(func, types, args, kwargs or {})
+
+    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        rule = RULES.get(func)
+        if rule is not None:
+            out = rule(self, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        if FakeTensor not in types:
+            device = kwargs.get("device")
+            if device is None or device.index is None:
+                return self._on_host(func, args, kwargs)
+        if torch.is_grad_enabled() and self.ledger.phase is Phase.FORWARD:
+            self.scope.remember_node()
+        given = args
+        args, kwargs = self._all_fake(args), {key: self._fake(value) for key, value in kwargs.items()}
+        if func is _aten.add.Tensor and self.ledger.phase is Phase.BACKWARD and is_engine_accumulation(args, kwargs):
+            # CUDA's engine adds into the buffer it owns; it will not do so for a tensor subclass, so we do.
+            func = _aten.add_.Tensor
+        out = self.run_fake(func, types, args, kwargs)
+        correction = OUTPUT_CORRECTIONS.get(func)
+        if correction is not None:
+            out = correction(func, args, kwargs, out)
+        kernels = KERNELS.get(func)
+        if kernels is not None:
+            kernels(self, func, args, kwargs, out)
+        else:
+            self.hold_all(func, out)
+        for size in internal_scratch(func, args, kwargs, out):
+            self.scratch(func, size)
+        self.values.follow(func, given, kwargs, out)
+        return out
+
+    def _all_fake(self, args: Any) -> Any:
+        return type(args)(
+            self._fake(arg) if isinstance(arg, torch.Tensor) else self._all_fake(arg) if type(arg) is list else arg
+            for arg in args
+        )
+
+    def _fake(self, value: Any) -> Any:
+        """A real host tensor as a fake one without its value: torch would fold it as a constant, onto the host."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+            return value
+        with self.fake_mode:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=HOST)
+
+    def run_fake(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The operator's outputs as fake tensors: from our own table first, then from torch's fake kernels."""
+        kernel = FAKE_KERNELS.get(func)
+        if kernel is not None:
+            with self.fake_mode:
+                return kernel(func, args, kwargs)
+        return self.fake_mode.__torch_dispatch__(func, types, args, kwargs)
+
+    def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if func in _SIZED_FACTORIES:
+            too_large = _numel(args[0]) * _itemsize(kwargs.get("dtype")) > _HOST_LIMIT
+        elif func in _RANGED_FACTORIES:
+            too_large = _numel(args[_RANGED_FACTORIES[func]]) * 8 > _HOST_LIMIT
+        else:
+            too_large = _may_expand(args) and self._host_bytes(func, args, kwargs) > _HOST_LIMIT
+        if too_large:
+            return self.run_fake(func, (), args, kwargs)
+        return func(*args, **kwargs)
+
+    def _host_bytes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> int:
+        if func._schema.is_mutable:
+            return 0
+        out = self.run_fake(func, (), args, kwargs)
+        return max((t.numel() * t.element_size() for t in _flat(out)), default=0)
+
+    # -- following storages --------------------------------------------------------------------------------------
+
+    def hold_all(self, func: Any, out: Any) -> None:
+        if isinstance(out, FakeTensor):
+            self.hold(func, out)
+        elif isinstance(out, (tuple, list)):
+            for item in out:
+                if isinstance(item, FakeTensor):
+                    self.hold(func, item)
+
+    def hold(self, func: Any, tensor: FakeTensor, category: Category | None = None) -> None:
+        """Follow the tensor's storage, if it is a new one on the virtual GPU."""
+        if tensor.fake_device.index is None:
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.live:
+            return
+        nbytes = storage.nbytes()
+        if not nbytes:
+            return
+        module, source = self.scope.here()
+        index = self.ledger.allocate(
+            nbytes, operator_name(func), module, source, tuple(tensor.shape), str(tensor.dtype)[6:], self.stream, category
+        )
+        live, ledger, values = self.live, self.ledger, self.values
+
+        def gone(_: Any) -> None:
+            live.pop(key, None)
+            values.forget_storage(key)
+            ledger.free(index)
+
+        live[key] = (weakref.ref(storage, gone), index)
+
+    def scratch(self, func: Any, nbytes: int) -> None:
+        """Memory that a kernel takes and gives back while it runs, and no tensor shows."""
+        if nbytes:
+            module, source = self.scope.here()
+            name = operator_name(func)
+            index = self.ledger.allocate(nbytes, name, module, source, (), "", self.stream, Category.WORKSPACE)
+            self.ledger.free(index)
+
+    def label(self, tensor: Any, category: Category) -> None:
+        if isinstance(tensor, FakeTensor) and tensor.fake_device.index is not None:
+            held = self.live.get(tensor.untyped_storage()._cdata)
+            if held is not None:
+                self.ledger.label(held[1], category)
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+
+    def stop_following(self) -> None:
+        """Nothing that dies after the capture is an event of the job."""
+        self.live.clear()
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: int) -> Any:
+        before, self.stream = self.stream, stream
+        try:
+            yield
+        finally:
+            self.stream = before
+
+
+def operator_name(func: Any) -> str:
+    name = _aten_names.get(func)
+    if name is None:
+        name = _aten_names[func] = func if isinstance(func, str) else str(func).removesuffix(".default")
+    return name
+
+
+def _numel(size: Any) -> int:
+    count = 1
+    for extent in size:
+        count *= int(extent)
+    return count
+
+
+def _itemsize(dtype: torch.dtype | None) -> int:
+    return (dtype or torch.get_default_dtype()).itemsize
+
+
+def _flat(out: Any) -> list[torch.Tensor]:
+    if isinstance(out, torch.Tensor):
+        return [out]
+    return [item for item in out if isinstance(item, torch.Tensor)] if isinstance(out, (tuple, list)) else []
+
+
+def _may_expand(args: Any) -> bool:
+    """Whether an operator on these small tensors could make a large one (outer products, repeats, clones of views)."""
+    bound = 1
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            bound *= max(arg.numel(), 1)
+        elif isinstance(arg, (tuple, list)) and len(arg) < 16:
+            for item in arg:
+                if isinstance(item, torch.Tensor):
+                    bound *= max(item.numel(), 1)
+                elif isinstance(item, int) and item > 0:
+                    bound *= item
+    return bound > _HOST_LIMIT
+
+
+Rule = Callable[[Recorder, Any, Any, dict[str, Any]], Any]

@@ -1,0 +1,115 @@
+"""Where the job is: which module's forward, which line of the user's code; in backward, those of the forward operator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _module
+
+import oomcast
+
+__all__ = ["Scope"]
+
+_OURS = str(Path(oomcast.__file__).parent)
+_ZOO = str(Path(_OURS) / "zoo")
+_NOT_THE_USERS = (_OURS, str(Path(torch.__file__).parent), str(Path(contextlib.__file__).parent) + os.sep)
+_INSTALLED = os.sep + "site-packages" + os.sep
+
+
+def _is_user_file(filename: str) -> bool:
+    """The zoo's models are user code: they are what the user asked about."""
+    if filename.startswith("<") and not filename.startswith("<ipython"):
+        return False
+    if filename.startswith(_ZOO):
+        return True
+    if filename.startswith(_NOT_THE_USERS[:2]):
+        return False
+    # The standard library is nobody's line; packages installed beneath it (timm, transformers) are model code.
+    return _INSTALLED in filename or not filename.startswith(_NOT_THE_USERS[2])
+
+
+class Scope:
+    """Follows the modules by global forward hooks and remembers for each autograd node where it was made."""
+
+    def __init__(self) -> None:
+        self._stack: list[str] = []
+        self._names: dict[int, str] = {}
+        self._roots: dict[int, nn.Module] = {}
+        self._handles: list[Any] = []
+        self._user_files: dict[str, bool] = {}
+        self._made_at: dict[int, tuple[str, str]] = {}
+        self.on_root: list[Any] = []
+        """Called with each outermost module before its forward."""
+
+    def __enter__(self) -> Scope:
+        self._handles = [
+            _module.register_module_forward_pre_hook(self._before),
+            _module.register_module_forward_hook(self._after, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._roots.clear()
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if not self._stack:
+            for call in self.on_root:
+                call(module)
+            if id(module) not in self._roots:
+                # Kept alive, so that no other module gets the same id within this capture.
+                self._roots[id(module)] = module
+                for name, child in module.named_modules():
+                    self._names[id(child)] = name
+        self._stack.append(self._names.get(id(module)) or type(module).__name__)
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    @property
+    def inside_module(self) -> bool:
+        return bool(self._stack)
+
+    def module_stack_reset(self) -> None:
+        self._stack.clear()
+
+    def remember_node(self) -> None:
+        """Called beneath autograd in forward: the node of the operator at hand was the last one numbered."""
+        number = torch.autograd._get_sequence_nr() - 1
+        if number not in self._made_at:
+            self._made_at[number] = (self._stack[-1] if self._stack else "", self.user_line())
+
+    def forget_nodes(self) -> None:
+        self._made_at.clear()
+
+    def here(self) -> tuple[str, str]:
+        """Module path and source line to which an allocation made now belongs."""
+        if not self._stack:
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                made = self._made_at.get(node._sequence_nr())
+                if made is not None:
+                    return made
+        return (self._stack[-1] if self._stack else "", self.user_line())
+
+    def user_line(self) -> str:
+        frame: FrameType | None = sys._getframe(1)
+        files = self._user_files
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            is_user = files.get(filename)
+            if is_user is None:
+                is_user = files[filename] = _is_user_file(filename)
+            if is_user:
+                return f"{filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""

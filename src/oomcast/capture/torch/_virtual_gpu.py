@@ -1,0 +1,254 @@
+"""The virtual GPU itself: everything that must be in place while code written for CUDA runs without one."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer as _optimizer
+from torch.optim.optimizer import Optimizer
+from torch.utils import _foreach_utils
+
+from oomcast.devices import Gpu
+from oomcast.trace import Category, Phase, Trace
+
+from ._amp import install_amp
+from ._cuda import MemoryCounters, install_cuda
+from ._devices import HOST
+from ._functions import VirtualDevice, shown_device_property
+from ._ledger import Ledger
+from ._patches import Patches
+from ._recorder import Recorder
+from ._scope import Scope
+from .personality import Personality, Target
+
+__all__ = ["VirtualGpu", "virtual_gpu"]
+
+
+class VirtualGpu:
+    """What was recorded so far on the virtual GPU. Phases are found out by themselves; `enter` sets one by hand."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.ledger = Ledger()
+        self.scope = Scope()
+        self.recorder = Recorder(self.ledger, self.scope)
+        self._models: dict[int, nn.Module] = {}
+        self._outer: list[Phase] = []
+
+    def trace(self, workload: dict[str, Any] | None = None) -> Trace:
+        """The record up to now; it may be asked for again later."""
+        self._label_state()
+        return self.ledger.trace(_versions(), workload or {})
+
+    # -- phases --------------------------------------------------------------------------------------------------
+
+    def enter(self, phase: Phase, step: int | None = None) -> None:
+        self.ledger.enter(phase, self.ledger.step if step is None else step)
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        before = self.ledger.phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    # -- categories ----------------------------------------------------------------------------------------------
+
+    def adopt_model(self, module: nn.Module) -> None:
+        """Know a model's parameters and buffers for what they are, now."""
+        self._models[id(module)] = module
+        self._label_state()
+
+    def saw_model(self, module: nn.Module) -> None:
+        """A module's parameters and buffers are known for what they are from its first forward on."""
+        if id(module) not in self._models:
+            self._models[id(module)] = module
+        if self.ledger.phase is Phase.BUILD:
+            self.enter(Phase.FORWARD, max(self.ledger.step, 0))
+        self._label_state()
+
+    def label(self, tree: Any, category: Category) -> None:
+        """Label every tensor in a nest of containers."""
+        for tensor in torch.utils._pytree.tree_leaves(tree):
+            if isinstance(tensor, torch.Tensor):
+                self.recorder.label(tensor, category)
+
+    def _label_state(self) -> None:
+        with torch._C.DisableTorchFunction():
+            for module in self._models.values():
+                for parameter in module.parameters():
+                    self.recorder.label(parameter, Category.PARAMETER)
+                for buffer in module.buffers():
+                    self.recorder.label(buffer, Category.BUFFER)
+
+    def label_gradients(self) -> None:
+        with torch._C.DisableTorchFunction():
+            for module in self._models.values():
+                for parameter in module.parameters():
+                    if parameter.grad is not None:
+                        self.recorder.label(parameter.grad, Category.GRADIENT)
+
+    def label_optimizer(self, optimizer: Optimizer) -> None:
+        with torch._C.DisableTorchFunction():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    self.recorder.label(parameter, Category.PARAMETER)
+            self.label(list(optimizer.state.values()), Category.OPTIMIZER_STATE)
+
+
+class _NoCounters:
+    """Used where nobody asks; the public `virtual_gpu` brings counters that simulate the allocator."""
+
+    def allocated(self) -> int:
+        return 0
+
+    reserved = peak_allocated = peak_reserved = free_on_device = allocated
+
+    def reset_peaks(self) -> None: ...
+
+
+@contextlib.contextmanager
+def virtual_gpu(
+    gpu: Gpu, counters: Callable[[VirtualGpu], MemoryCounters] | None = None
+) -> Iterator[VirtualGpu]:
+    """Run torch code written for CUDA on a GPU that is not there, and record what it allocates."""
+    virtual = VirtualGpu(gpu)
+    recorder, scope = virtual.recorder, virtual.scope
+    functions = VirtualDevice(recorder)
+    target = Target(compute_capability=gpu.compute_capability)
+    autocast_dtype = torch.get_autocast_dtype("cpu")
+    meter: MemoryCounters = counters(virtual) if counters is not None else _NoCounters()
+    with contextlib.ExitStack() as stack:
+        patches = stack.enter_context(Patches())
+        stack.callback(recorder.stop_following)
+        stack.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)
+        torch.set_autocast_dtype("cpu", torch.float16)
+        install_cuda(patches, recorder, gpu, meter)
+        install_amp(patches)
+        patches.set(FakeTensor, "device", shown_device_property())
+        _install_parameters(patches, recorder)
+        _install_engine(patches, virtual, functions)
+        _install_optimizers(patches, stack, virtual)
+        scope.on_root.append(virtual.saw_model)
+        stack.enter_context(scope)
+        stack.enter_context(Personality(target))
+        stack.enter_context(recorder)
+        stack.enter_context(functions)
+        yield virtual
+
+
+def _install_parameters(patches: Patches, recorder: Recorder) -> None:
+    """Parameters are fake from birth, on the host too, so that they cost nothing and can move in place."""
+    make = nn.Parameter.__new__
+
+    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if data is None:
+            data = torch.empty(0)
+        if type(data) in (torch.Tensor, nn.Parameter) and cls is nn.Parameter:
+            with recorder.fake_mode, torch._C.DisableTorchFunction(), torch.no_grad():
+                data = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=HOST)
+        return make(cls, data, requires_grad)
+
+    patches.set(nn.Parameter, "__new__", staticmethod(new_parameter))
+
+    def apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+        if recurse:
+            for child in module.children():
+                child._apply(fn)
+        with torch.no_grad():
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    _move_in_place(parameter, fn)
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = fn(buffer)
+        return module
+
+    patches.set(nn.Module, "_apply", apply)
+    patches.set(torch, "Generator", _generator_class())
+
+
+def _move_in_place(parameter: Any, fn: Any) -> None:
+    """As on a GPU: the parameter stays the same object, its data is exchanged, and so is its gradient's."""
+    gradient = parameter.grad
+    moved = fn(parameter)
+    if moved is not parameter:
+        parameter.data = moved
+    if gradient is not None:
+        parameter.grad = None
+        parameter.grad = fn(gradient)
+
+
+def _generator_class() -> Any:
+    plain = torch.Generator
+
+    class Generator(plain):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return plain.__new__(cls, HOST)
+
+    return Generator
+
+
+def _install_engine(patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
+    """Backward is a phase of its own; Python code called from it (hooks, checkpoints) sees the virtual GPU too."""
+    run = torch.autograd.graph._engine_run_backward
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        with virtual.phase(Phase.BACKWARD), functions:
+            result = run(*args, **kwargs)
+        virtual.label_gradients()
+        virtual.scope.forget_nodes()
+        return result
+
+    patches.set(torch.autograd, "_engine_run_backward", _engine_run_backward)
+    patches.set(torch.autograd.graph, "_engine_run_backward", _engine_run_backward)
+
+
+def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: VirtualGpu) -> None:
+    """Optimizers choose foreach and fused kernels as on CUDA; their step and zero_grad are phases."""
+    patches.set(_foreach_utils, "_foreach_supported_types", [*_foreach_utils._foreach_supported_types, FakeTensor])
+    patches.set(_optimizer, "_foreach_supported_types", [*_optimizer._foreach_supported_types, FakeTensor])
+    before: list[Phase] = []
+
+    def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
+        before.append(virtual.ledger.phase)
+        virtual.label_gradients()
+        virtual.enter(Phase.OPTIMIZER)
+
+    def end(optimizer: Any, args: Any, kwargs: Any) -> None:
+        virtual.label_optimizer(optimizer)
+        virtual.enter(before.pop() if before else Phase.FORWARD)
+
+    for handle in (
+        _optimizer.register_optimizer_step_pre_hook(begin),
+        _optimizer.register_optimizer_step_post_hook(end),
+    ):
+        stack.callback(handle.remove)
+    zero_grad = Optimizer.zero_grad
+
+    def zero_grad_as_phase(self: Any, set_to_none: bool = True) -> None:
+        with virtual.phase(Phase.ZERO_GRAD):
+            zero_grad(self, set_to_none)
+
+    patches.set(Optimizer, "zero_grad", zero_grad_as_phase)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for package in ("timm", "torchvision", "transformers", "peft"):
+        if package in sys.modules:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                versions[package] = metadata.version(package)
+    return versions
+
+

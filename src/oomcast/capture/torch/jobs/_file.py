@@ -1,0 +1,45 @@
+"""`job.py`: the user's own file, with `model()` and `batch(batch_size)`, perhaps `loss` and `optimizer`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from oomcast.errors import BadInput
+from oomcast.workload import Workload
+
+from ._loaded import LoadedJob, call_batch, default_loss
+
+__all__ = ["from_functions", "load_file"]
+
+
+def load_file(path: str, workload: Workload) -> LoadedJob:
+    """Run the file as a module of its own; the folder it stands in can be imported from, as with `python job.py`."""
+    place = Path(path).resolve()
+    sys.path.insert(0, str(place.parent))
+    specification = importlib.util.spec_from_file_location("oomcast_job", place)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["oomcast_job"] = module
+    specification.loader.exec_module(module)
+    return from_functions(module, path, workload)
+
+
+def from_functions(holder: Any, name: str, workload: Workload) -> LoadedJob:
+    """The job of anything that has the job file's functions."""
+    for required, form in (("model", "model()"), ("batch", "batch(batch_size)")):
+        function = getattr(holder, required, None)
+        if function is None:
+            raise BadInput(f"{name} defines no {required}; a job needs {form}.")
+        if not callable(function):
+            raise BadInput(f"{required} in {name} is not a function; a job needs {form}.")
+    return LoadedJob(
+        model=holder.model,
+        batch=partial(call_batch, holder.batch, workload.batch_size, workload.input_shape, workload.seq_len),
+        loss=getattr(holder, "loss", None) or default_loss,
+        optimizer=getattr(holder, "optimizer", None),
+    )

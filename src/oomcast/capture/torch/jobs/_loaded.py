@@ -1,0 +1,72 @@
+"""The four functions of a job, whatever library it came from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from oomcast.errors import BadInput
+
+__all__ = ["LoadedJob", "call_batch", "default_loss"]
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """`batch` has its sizes bound already; `optimizer` is None where the job leaves it open."""
+
+    model: Callable[[], nn.Module]
+    batch: Callable[[], Any]
+    loss: Callable[[nn.Module, Any], torch.Tensor]
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+
+
+def call_batch(
+    batch: Callable[..., Any], batch_size: int, input_shape: tuple[int, ...] | None, seq_len: int | None
+) -> Any:
+    """Call a job's `batch`, with the sizes that were asked for, if it takes them."""
+    sizes = {"input_shape": input_shape, "seq_len": seq_len}
+    wanted = {name: size for name, size in sizes.items() if size is not None}
+    if wanted:
+        parameters = inspect.signature(batch).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        for name in wanted:
+            if name not in parameters and not takes_any:
+                option = "--" + name.replace("_", "-")
+                raise BadInput(f"{option} was given, but the job's batch() takes no {name}; add it as a parameter.")
+    return batch(batch_size, **wanted)
+
+
+def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    """The output's own `.loss`; else cross entropy on `(x, y)`; else, where there are no classes, the mean."""
+    if isinstance(batch, dict):
+        output, target = model(**batch), None
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        output, target = model(batch[0]), batch[1]
+    elif isinstance(batch, (tuple, list)):
+        output, target = model(*batch), None
+    else:
+        output, target = model(batch), None
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    first = _first_tensor(output)
+    if target is not None and first.dim() >= 2 and not target.dtype.is_floating_point and target.dim() < first.dim():
+        return F.cross_entropy(first, target)
+    return first.float().mean()
+
+
+def _first_tensor(output: Any) -> torch.Tensor:
+    for leaf in torch.utils._pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            return leaf
+    if hasattr(output, "values"):
+        for value in output.values():
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                return value
+    raise BadInput("the model's output holds no tensor to compute a loss from; write loss(model, batch) in the job.")

@@ -1,0 +1,41 @@
+"""Makes CPU-keyed fake tensors of the virtual GPU take the paths that CUDA tensors would take on the target GPU.
+
+`Personality(Target(...))` is a context manager: while entered, operators that choose by device are overridden at the
+dispatcher (`AutogradCPU`, `AutocastCPU`). What the overrides cannot give is in tables that the recorder applies:
+
+- `FAKE_KERNELS`: operator → callable(func, args, kwargs) → out, to be asked before FakeTensorMode;
+- `OUTPUT_CORRECTIONS`: operator → callable(func, args, kwargs, out) → out, to be applied after the fake kernel ran;
+- `internal_scratch(func, args, kwargs, out)`: bytes of the buffers a kernel takes for itself (`INTERNAL_SCRATCH`).
+
+One file a subject: attention (`_attention_choice`, `_attention`), autocast (`_autocast`, `_autocast_lists`), dropout,
+normalisation, other composites (`_composites`), torch's own device questions (`_hints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _attention, _normalization
+from ._attention_choice import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
+from ._personality import Personality
+from ._target import Target, on_virtual_gpu
+
+__all__ = [
+    "OUTPUT_CORRECTIONS",
+    "AttentionCall",
+    "Backend",
+    "Mask",
+    "Personality",
+    "Switches",
+    "Target",
+    "choose_backend",
+    "current_switches",
+    "on_virtual_gpu",
+]
+
+OUTPUT_CORRECTIONS: dict[Any, Callable[..., Any]] = {
+    **_attention.OUTPUT_CORRECTIONS,
+    **_normalization.OUTPUT_CORRECTIONS,
+}
+"""What CUDA's kernels return where the fake ones say otherwise."""

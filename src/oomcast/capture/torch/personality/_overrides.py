@@ -1,0 +1,63 @@
+"""Registers Python kernels with torch's dispatcher for a while, and takes them away again."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["Overrides", "composite", "exists", "overload"]
+
+_CAN_ALLOW_OVERRIDE = "allow_override" in inspect.signature(torch.library.Library.impl).parameters
+
+
+def overload(name: str) -> Any:
+    """The operator of an ATen name such as `softmax.int`."""
+    base, _, variant = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), variant or "default")
+
+
+def exists(name: str) -> bool:
+    """Whether this version of torch has the operator: the lists span several versions."""
+    try:
+        overload(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def composite(op: Any) -> Callable[..., Any]:
+    """torch's own C++ implementation of a composite operator: what runs where it is not overridden.
+
+    `op.decompose` would prefer decompositions in Python, which eager torch never takes.
+    """
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return op._op_dk(key, *args, **kwargs)
+
+    return run
+
+
+class Overrides:
+    """The kernels one personality has put in place."""
+
+    def __init__(self) -> None:
+        self._library: Any = torch.library.Library("aten", "IMPL")
+
+    def add(self, name: str, kernel: Callable[..., Any], key: str) -> None:
+        """Put `kernel` in place of what the dispatcher has for this operator and key."""
+        options = {"allow_override": True} if _CAN_ALLOW_OVERRIDE else {}
+        # The dispatcher warns that a kernel is replaced, which is the purpose.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._library.impl(name, kernel, key, **options)
+
+    def remove(self) -> None:
+        """Take all kernels away: the dispatcher falls back to those that were there before."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None

@@ -1,0 +1,64 @@
+"""`python -m oomcast.capture.torch.server`: torch loaded once, a fork for every request that comes on stdin."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from typing import BinaryIO
+
+from .._messages import Answer, Request
+from .jobs._vision import import_library
+from .worker import answer_request
+
+__all__ = ["main"]
+
+_LOG_BYTES = 8192
+_LIBRARIES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
+
+
+def main() -> None:
+    """Answer requests until stdin closes."""
+    answers: BinaryIO = os.fdopen(os.dup(1), "wb")  # type: ignore[assignment]
+    os.dup2(2, 1)  # what anybody prints must not mix with the answers
+    while (request := Request.read(sys.stdin.buffer)) is not None:  # type: ignore[arg-type]
+        # Loaded here and not in the fork, a library is there for the next request too.
+        with contextlib.suppress(Exception):
+            library = _LIBRARIES.get(request.workload.job.kind.value)
+            if library is not None:
+                import_library(library)
+        if hasattr(os, "fork"):
+            _answer_by_fork(request, answers)
+        else:
+            answer_request(request).write(answers)
+
+
+def _answer_by_fork(request: Request, answers: BinaryIO) -> None:
+    """The child writes its own answer; if it dies before, the parent says how."""
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as result:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                os.close(0)
+                answer_request(request).write(result)  # type: ignore[arg-type]
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            result.seek(0)
+            while chunk := result.read(1 << 20):
+                answers.write(chunk)
+            answers.flush()
+            return
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
+        ended = (os.WTERMSIG(status), 0) if os.WIFSIGNALED(status) else (0, os.waitstatus_to_exitcode(status))
+        Answer(ended=ended, log=log.read().decode(errors="replace")).write(answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""`oomcast replay FILE`: a recorded CUDA memory snapshot through the simulated allocator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..report import render_replay, replay_as_json
+from ..simulate import AllocatorSettings, read_snapshot, replay
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "replay",
+        help="replay a recorded CUDA memory snapshot and compare reserved bytes",
+        description="Replay a snapshot of torch.cuda.memory._dump_snapshot() (read without executing it) or its JSON "
+        "form, and compare the simulated with the recorded reserved bytes. With --alloc-conf: what if?",
+    )
+    parser.add_argument("file", metavar="FILE", help="snapshot.pickle, or .json / .json.gz")
+    parser.add_argument("--alloc-conf", metavar="SETTINGS", help="other allocator settings, as PYTORCH_CUDA_ALLOC_CONF")
+    parser.add_argument("--gpu", type=int, metavar="N", help="which GPU of a snapshot with several")
+    parser.add_argument("--json", action="store_true", help="print JSON, integers in bytes")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = AllocatorSettings.parse(options.alloc_conf) if options.alloc_conf else None
+    result = replay(read_snapshot(options.file, device=options.gpu), settings)
+    if options.json:
+        print(json.dumps(replay_as_json(result), indent=2))
+    else:
+        Console(highlight=False, soft_wrap=True).print(render_replay(result, Path(options.file).name))
+    return 0

@@ -1,0 +1,226 @@
+"""What a process holds on the GPU beside its tensors, by software stack and GPU (`stacks.json`).
+
+It is the CUDA context, the machine code of the kernels that were loaded, and the handles of cuBLAS and cuDNN; not the
+workspaces that these take from the caching allocator, which are part of the simulation. Two things decide its size:
+
+- The GPU: the driver sets local memory aside for every thread that can be resident, so the context grows with the
+  number of multiprocessors. Each architecture has its own two figures, a fixed part and one per multiprocessor.
+- The stack: before CUDA 11.7 every kernel of every library was loaded at once (1 GiB and more), since torch 1.13 only
+  those that run are. `CUDA_MODULE_LOADING=EAGER` brings the old behaviour back, and has stacks of its own here.
+
+Torch's out-of-memory message gives the figure of a running process: "this process has X in use" less what is
+"allocated by PyTorch" and "reserved but unallocated". Most figures of `stacks.json` were read in this way from public
+logs of single-GPU runs. They are data with a source and a range, made to be replaced by a calibration: `low` is a job
+with few kernels (an MLP), `high` one with many (convolutions of many shapes).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from ..errors import BadInput, UnknownName
+from ..units import MiB
+from ._catalogue import Gpu, all_gpus
+from ._load import Record, broken, read_records
+
+__all__ = [
+    "ContextFigure",
+    "ContextRule",
+    "Stack",
+    "all_stacks",
+    "context_bytes",
+    "context_figure",
+    "default_stack",
+    "find_stack",
+]
+
+FILE = "stacks.json"
+
+FIELDS = (
+    "name",
+    "year",
+    "torch_from",
+    "cuda",
+    "cudnn",
+    "lazy_loading",
+    "default",
+    "oldest_gpu",
+    "newest_gpu",
+    "note",
+    "contexts",
+)
+
+Basis = Literal["measured", "reported", "derived"]
+
+
+@dataclass(frozen=True)
+class ContextFigure:
+    """Bytes outside of the caching allocator, for one GPU under one stack."""
+
+    typical: int
+    low: int
+    high: int
+    basis: Basis
+    """`measured`: a measured run less its simulated allocator; `reported`: read in logs; `derived`: from like GPUs."""
+    source: str
+
+
+@dataclass(frozen=True)
+class ContextRule:
+    """How the figure follows from the size of the chip, for one architecture under one stack."""
+
+    fixed_mib: float
+    per_multiprocessor_mib: float
+    low: float
+    """How low it may be, as a share of the typical figure; `high` likewise."""
+    high: float
+    basis: Basis
+    source: str
+
+    def figure(self, multiprocessors: int) -> ContextFigure:
+        typical = self.fixed_mib + self.per_multiprocessor_mib * multiprocessors
+        low, mean, high = (round(typical * share) * MiB for share in (self.low, 1.0, self.high))
+        return ContextFigure(mean, low, high, self.basis, self.source)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A generation of the software under a job, named by its usual torch and CUDA versions."""
+
+    name: str
+    year: int
+    torch_from: tuple[int, int]
+    """First torch version (major, minor) it stands for; it ends where the next default stack begins."""
+    cuda: tuple[int, int]
+    cudnn: tuple[int, int]
+    lazy_loading: bool
+    """Whether kernels are loaded only when they first run."""
+    default: bool
+    """Whether it is what one gets with its torch version; the others are chosen by name only."""
+    oldest_gpu: tuple[int, int]
+    """Compute capability."""
+    newest_gpu: tuple[int, int]
+    note: str
+    contexts: Mapping[str, ContextRule]
+    """By architecture, `sm_80`."""
+
+    def supports(self, gpu: Gpu) -> bool:
+        """Whether this stack's usual wheels carry code for that GPU."""
+        return self.oldest_gpu <= gpu.compute_capability <= self.newest_gpu
+
+
+def context_bytes(gpu: Gpu, stack: Stack) -> int:
+    """What a training process holds on that GPU outside of the caching allocator; the typical figure."""
+    return context_figure(gpu, stack).typical
+
+
+def context_figure(gpu: Gpu, stack: Stack) -> ContextFigure:
+    """The same with its range and its source."""
+    return stack.contexts[gpu.sm].figure(gpu.multiprocessors)
+
+
+def find_stack(name: str) -> Stack:
+    """The stack of that name (`torch-2.8-cu128`), or the one that stands for a torch version (`torch-2.6`, `2.6`).
+
+    Raises UnknownName.
+    """
+    wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
+    for stack in all_stacks():
+        if stack.name == wanted:
+            return stack
+    version = re.fullmatch(r"(?:torch-?)?([0-9]+\.[0-9]+(?:\.[0-9]+)?)", wanted)
+    if version:
+        return default_stack(version.group(1))
+    raise UnknownName("environment", name, [stack.name for stack in all_stacks()])
+
+
+def default_stack(torch_version: str | None) -> Stack:
+    """The generation that a torch version (`2.13.0+cpu`, as `torch.__version__` has it) belongs to; None: newest."""
+    stacks = [stack for stack in all_stacks() if stack.default]
+    if torch_version is None:
+        return stacks[-1]
+    match = re.match(r"\s*v?([0-9]+)\.([0-9]+)", torch_version)
+    if match is None:
+        raise BadInput(f"cannot read {torch_version!r} as a torch version; write it like 2.8.0.")
+    version = int(match.group(1)), int(match.group(2))
+    return next((stack for stack in reversed(stacks) if stack.torch_from <= version), stacks[0])
+
+
+@functools.cache
+def all_stacks() -> tuple[Stack, ...]:
+    """All known stacks, oldest first."""
+    return _parse(read_records(FILE, schema=1))
+
+
+def _parse(top: Record) -> tuple[Stack, ...]:
+    top.only("schema", "stacks")
+    listed = top.fields.get("stacks")
+    if not isinstance(listed, list) or not listed:
+        raise top.error("'stacks' must be a list")
+    stacks = tuple(
+        sorted((_stack(top.file, entry) for entry in listed), key=lambda stack: (stack.torch_from, stack.name))
+    )
+    for before, after in itertools.combinations(stacks, 2):
+        if before.name == after.name:
+            raise broken(top.file, f"stack {after.name!r}", "it is there twice")
+        if before.default and after.default and before.torch_from == after.torch_from:
+            raise broken(top.file, f"stack {after.name!r}", f"it begins with the same version as {before.name!r}")
+    if not any(stack.default for stack in stacks):
+        raise top.error("no stack is a default")
+    return stacks
+
+
+def _stack(file: str, entry: object) -> Stack:
+    record = Record(file, "stacks", entry)
+    record = Record(file, f"stack {record.text('name')!r}", entry)
+    record.only(*FIELDS)
+    contexts = record.record("contexts")
+    stack = Stack(
+        name=record.text("name"),
+        year=record.integer("year", minimum=2016),
+        torch_from=_version(record, "torch_from"),
+        cuda=_version(record, "cuda"),
+        cudnn=_version(record, "cudnn"),
+        lazy_loading=record.flag("lazy_loading"),
+        default=record.flag("default", True),
+        oldest_gpu=_version(record, "oldest_gpu"),
+        newest_gpu=_version(record, "newest_gpu"),
+        note=record.text("note", ""),
+        contexts={sm: _rule(contexts.record(sm)) for sm in contexts.fields},
+    )
+    missing = sorted({gpu.sm for gpu in all_gpus()} - set(stack.contexts))
+    if missing:
+        raise record.error(f"no context for {missing[0]}")
+    return stack
+
+
+def _rule(record: Record) -> ContextRule:
+    record.only("fixed_mib", "per_multiprocessor_mib", "low", "high", "basis", "source")
+    basis = record.text("basis")
+    if basis not in get_args(Basis):
+        raise record.error("'basis' must be measured, reported or derived")
+    rule = ContextRule(
+        fixed_mib=record.number("fixed_mib"),
+        per_multiprocessor_mib=record.number("per_multiprocessor_mib"),
+        low=record.number("low"),
+        high=record.number("high"),
+        basis=cast(Basis, basis),
+        source=record.text("source"),
+    )
+    if not 0 < rule.low <= 1 <= rule.high:
+        raise record.error("'low' must be at most 1 and 'high' at least 1")
+    if rule.figure(1).typical <= 0 or not rule.source:
+        raise record.error("a figure and its source are needed")
+    return rule
+
+
+def _version(record: Record, key: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]+)\.([0-9]+)", record.text(key))
+    if match is None:
+        raise record.error(f'{key!r} must be like "2.8"')
+    return int(match.group(1)), int(match.group(2))

@@ -1,0 +1,90 @@
+"""The answer: what the job will hold on the GPU, how sure that is, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+__all__ = ["Estimate", "LiveTensor", "PeakMoment", "Verdict"]
+
+
+class Verdict(str, Enum):
+    FITS = "fits"
+    TIGHT = "tight"
+    """It should run, but the interval reaches beyond the device, or the allocator must release its cache to get by."""
+    OOM = "oom"
+
+
+@dataclass(frozen=True)
+class LiveTensor:
+    """A block in use at the peak."""
+
+    nbytes: int
+    category: str
+    operator: str
+    module: str
+    source: str
+    shape: tuple[int, ...]
+    dtype: str
+    phase: str
+    step: int
+
+
+@dataclass(frozen=True)
+class PeakMoment:
+    """Where in the job the most is allocated."""
+
+    phase: str
+    step: int
+    module: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """All figures are bytes."""
+
+    peak_allocated: int
+    """Held by tensors and workspaces: `torch.cuda.max_memory_allocated()`."""
+    peak_reserved: int
+    """Held by the caching allocator: `torch.cuda.max_memory_reserved()`."""
+    device_total: int
+    """What nvidia-smi would show for the process: reserved, and the CUDA context."""
+    low: int
+    high: int
+    coverage: float
+    """The share of jobs whose true `device_total` lies between `low` and `high`."""
+    verdict: Verdict
+    breakdown: Mapping[str, int]
+    """By category at the peak, then `allocator_cache` and `context`; sums to `device_total`."""
+    top_tensors: tuple[LiveTensor, ...]
+    peak: PeakMoment
+    phase_peaks: tuple[tuple[int, str, int, int], ...]
+    """Step, phase, highest allocated, highest reserved; in order."""
+    least_capacity: int
+    """The least usable device memory, context included, on which the job still runs."""
+    device: str
+    device_usable: int
+    unsupported: Mapping[str, int]
+    """What was met and not modelled, with how often; never silently zero."""
+    assumptions: tuple[str, ...]
+    workload: Mapping[str, Any]
+    seconds: float
+    provenance: Mapping[str, Any]
+    """Estimator, calibration, environment and versions."""
+
+    @property
+    def fits(self) -> bool:
+        return self.verdict is not Verdict.OOM
+
+    @property
+    def headroom(self) -> int:
+        """Usable device memory that stays free; negative where the job does not fit."""
+        return self.device_usable - self.device_total
+
+    def __post_init__(self) -> None:
+        total = sum(self.breakdown.values())
+        if total != self.device_total:
+            raise AssertionError(f"the breakdown sums to {total}, not to the device total of {self.device_total}")

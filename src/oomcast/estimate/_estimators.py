@@ -1,0 +1,108 @@
+"""The estimators by name, and the one call that everything else uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Protocol
+
+from ..devices import Gpu, Stack, default_stack, find_gpu, find_stack
+from ..errors import BadInput, UnknownName
+from ..simulate import AllocatorSettings
+from ..workload import Workload
+from ._estimate import Estimate
+from ._simulator import estimate_by_simulation
+
+__all__ = ["ESTIMATORS", "Estimator", "Target", "estimate"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the job will run."""
+
+    gpu: Gpu
+    stack: Stack
+    settings: AllocatorSettings
+    time_limit: float
+
+    @classmethod
+    def create(
+        cls, device: str, environment: str | None = None, alloc_conf: str | None = None, time_limit: float = 300.0
+    ) -> Target:
+        gpu = find_gpu(device)
+        stack = find_stack(environment) if environment else _stack_of_installed_torch()
+        settings = AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
+        if time_limit <= 0:
+            raise BadInput(f"the time limit must be above 0 seconds, not {time_limit:g}.")
+        return cls(gpu, stack, settings, time_limit)
+
+
+class Estimator(Protocol):
+    def __call__(self, workload: Workload, target: Any, /) -> Estimate: ...
+
+
+ESTIMATORS: Mapping[str, Estimator] = {"simulator": estimate_by_simulation}
+
+
+def estimate(
+    job: Any,
+    *,
+    batch_size: int,
+    device: str,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    environment: str | None = None,
+    estimator: str = "simulator",
+    input_shape: tuple[int, ...] | str | None = None,
+    seq_len: int | None = None,
+    channels_last: bool = False,
+    accumulation: int = 1,
+    checkpointing: bool = False,
+    zero_grad: str | None = None,
+    set_to_none: bool = True,
+    steps: int = 3,
+    alloc_conf: str | None = None,
+    time_limit: float = 300.0,
+) -> Estimate:
+    """How much memory a training job will hold on a GPU, without the GPU.
+
+    `job` is a path to a job file, a name (`zoo:resnet50`, `timm:…`, `torchvision:…`, `hf:…`) or an object with the job
+    file's functions `model()` and `batch(batch_size)`. `alloc_conf` is what PYTORCH_CUDA_ALLOC_CONF will be.
+    Raises `oomcast.errors.OomcastError`; its text says what to do.
+    """
+    chosen = ESTIMATORS.get(estimator)
+    if chosen is None:
+        raise UnknownName("estimator", estimator, ESTIMATORS)
+    target = Target.create(device, environment, alloc_conf, time_limit)
+    workload = Workload.create(
+        job,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        precision=precision,
+        input_shape=input_shape,
+        seq_len=seq_len,
+        channels_last=channels_last,
+        accumulation=accumulation,
+        checkpointing=checkpointing,
+        zero_grad=zero_grad,
+        set_to_none=set_to_none,
+        steps=steps,
+    )
+    started = time.perf_counter()
+    found = chosen(workload, target)
+    return _with_seconds(found, time.perf_counter() - started)
+
+
+def _with_seconds(found: Estimate, seconds: float) -> Estimate:
+    return dataclasses.replace(found, seconds=round(seconds, 3))
+
+
+def _stack_of_installed_torch() -> Stack:
+    """The user's own torch tells which generation the job will run under; its version is read without loading it."""
+    try:
+        return default_stack(metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        return default_stack(None)

@@ -1,0 +1,155 @@
+"""The terminal's form: the verdict first, then where the memory goes, then the tensors that make the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..devices import Gpu
+from ..estimate import Estimate, Verdict
+from ..simulate import ReplayResult
+from ..units import GiB, format_bytes
+
+__all__ = ["render_devices", "render_estimate", "render_replay"]
+
+_COLOURS = {Verdict.FITS: "bold green", Verdict.TIGHT: "bold yellow", Verdict.OOM: "bold red"}
+_LABELS = {
+    "parameter": "Parameter",
+    "buffer": "Buffer",
+    "gradient": "Gradient",
+    "optimizer_state": "Optstate",
+    "input": "Input",
+    "activation": "Activation",
+    "temporary": "Temp",
+    "workspace": "Workspace",
+    "allocator_cache": "Allocator cache",
+    "context": "CUDA context",
+}
+
+
+def render_estimate(estimate: Estimate) -> RenderableType:
+    """Verdict, breakdown, largest tensors, and what was assumed or left out."""
+    parts: list[RenderableType] = [_verdict(estimate), Text(""), _breakdown(estimate), Text("")]
+    parts.append(_tensors(estimate))
+    notes = _notes(estimate)
+    if notes:
+        parts += [Text(""), *notes]
+    return Group(*parts)
+
+
+def _verdict(estimate: Estimate) -> Text:
+    line = Text()
+    line.append(estimate.verdict.name, style=_COLOURS[estimate.verdict])
+    line.append(
+        f"  {estimate.workload.get('job', 'job')} on {estimate.device}: {format_bytes(estimate.device_total)} "
+        f"of {format_bytes(estimate.device_usable)} usable "
+        f"({estimate.coverage:.0%} interval {format_bytes(estimate.low)} to {format_bytes(estimate.high)})"
+    )
+    if estimate.headroom >= 0:
+        line.append(f", {format_bytes(estimate.headroom)} free")
+    else:
+        line.append(f", {format_bytes(-estimate.headroom)} too much")
+    return line
+
+
+def _breakdown(estimate: Estimate) -> Table:
+    peak = estimate.peak
+    where = f"{peak.phase} of step {peak.step + 1}" if peak.step >= 0 else peak.phase
+    if peak.module:
+        where += f", {peak.module}"
+    table = Table(title=f"At the peak ({where})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("Category")
+    table.add_column("Memory", justify="right")
+    table.add_column("Share", justify="right")
+    for name, size in estimate.breakdown.items():
+        if size:
+            table.add_row(_LABELS.get(name, name), format_bytes(size), f"{size / max(estimate.device_total, 1):.1%}")
+    table.add_section()
+    table.add_row("Allocated by tensors", format_bytes(estimate.peak_allocated), "", style="dim")
+    table.add_row("Reserved by PyTorch", format_bytes(estimate.peak_reserved), "", style="dim")
+    table.add_row("Device total", format_bytes(estimate.device_total), "100.0%", style="bold")
+    table.add_row("Least device that runs it", format_bytes(estimate.least_capacity), "", style="dim")
+    return table
+
+
+def _tensors(estimate: Estimate) -> Table:
+    count = len(estimate.top_tensors)
+    table = Table(
+        title=f"The {count} largest at the peak", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+    table.add_column("Memory", justify="right", no_wrap=True)
+    table.add_column("Category", no_wrap=True)
+    table.add_column("Shape", overflow="fold")
+    table.add_column("Module", overflow="fold")
+    table.add_column("Line", overflow="fold")
+    table.add_column("Operator", overflow="fold")
+    for tensor in estimate.top_tensors:
+        shape = "×".join(map(str, tensor.shape)) + (f" {tensor.dtype}" if tensor.dtype else "")
+        table.add_row(
+            format_bytes(tensor.nbytes),
+            _LABELS.get(tensor.category, tensor.category),
+            shape,
+            tensor.module or "–",
+            _short(tensor.source) or "–",
+            tensor.operator,
+        )
+    return table
+
+
+def _short(source: str) -> str:
+    """The file's name and its folder's, with the line: enough to find it, short enough for a table."""
+    if not source:
+        return ""
+    path = Path(source)
+    return "/".join(path.parts[-2:]) if len(path.parts) > 1 else source
+
+
+def _notes(estimate: Estimate) -> list[Text]:
+    notes = []
+    environment = estimate.provenance.get("environment", "")
+    notes.append(Text(f"Environment {environment}; interval {estimate.provenance.get('calibration', '')}; "
+                      f"{estimate.seconds:.1f} s; sizes in powers of two.", style="dim"))  # fmt: skip
+    if estimate.unsupported:
+        listed = ", ".join(f"{name} ({count}×)" for name, count in sorted(estimate.unsupported.items()))
+        notes.append(Text(f"Not modelled: {listed}.", style="dim"))
+    notes += [Text(f"Assumed: {sentence}.", style="dim") for sentence in estimate.assumptions]
+    return notes
+
+
+def render_replay(result: ReplayResult, name: str) -> RenderableType:
+    """Simulated against recorded, in a line, then the figures."""
+    line = Text()
+    if result.exact:
+        line.append("EXACT", style="bold green")
+    else:
+        line.append("DIFFERS", style="bold yellow")
+    line.append(
+        f"  {name}: simulated {result.simulated_reserved:,} B reserved ({format_bytes(result.simulated_reserved)}), "
+        f"recorded {result.recorded_reserved:,} B ({format_bytes(result.recorded_reserved)})"
+    )
+    lines = [line]
+    if not result.starts_from_known_state:
+        lines.append(Text(f"The recording does not start from a known state: {result.reason}", style="yellow"))
+    return Group(*lines)
+
+
+def render_devices(gpus: Iterable[Gpu]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("Name", no_wrap=True)
+    table.add_column("Sold as", justify="right")
+    table.add_column("Usable", justify="right")
+    table.add_column("Architecture")
+    table.add_column("Also called", overflow="fold")
+    for gpu in gpus:
+        table.add_row(
+            gpu.name,
+            f"{gpu.memory_gib:g} GiB",
+            f"{gpu.usable_memory / GiB:.2f} GiB",
+            f"{gpu.architecture} ({gpu.sm})",
+            ", ".join(gpu.aliases[:4]),
+        )
+    return table
