@@ -213,12 +213,13 @@ def test_idle_segments_are_collected_above_the_threshold() -> None:
 
 def test_only_segments_older_than_the_average_are_collected() -> None:
     allocator = CachingAllocator(COLLECTING, device_total=400 * MiB)
+    allocator.malloc(2 * MiB)
     old, young = allocator.malloc(60 * MiB), allocator.malloc(50 * MiB)
     allocator.free(old)
     for _ in range(10):
         allocator.free(allocator.malloc(2 * MiB))
     allocator.free(young)
-    # 130 MiB reserved, 30 too many. Ages at the next search: 11, 1 and 1, on average 4.3: only the oldest goes.
+    # 130 MiB reserved, 30 too many. Ages at the next search: 11 and 1, on average 6: only the older one goes.
     allocator.malloc(70 * MiB)
     assert sorted(segment.size for segment in allocator.layout()) == [20 * MiB, 50 * MiB, 70 * MiB]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..units import GiB
 from ._blocks import BlockState
-from ._settings import SMALL_SEGMENT
+from ._settings import SMALL_REQUEST, SMALL_SEGMENT
 from ._snapshot import RecordedEvent, Snapshot
 
 __all__ = ["Extent", "Inconsistent", "expandable_at_start"]
@@ -20,6 +20,7 @@ __all__ = ["Extent", "Inconsistent", "expandable_at_start"]
 _PAGE = SMALL_SEGMENT
 """All mapping is in multiples of this."""
 _MOST_ADDRESS_SPACE = 1152 * GiB
+_NEAR = 64 * GiB
 
 
 class Inconsistent(Exception):
@@ -77,17 +78,31 @@ def expandable_at_start(snapshot: Snapshot) -> list[Extent]:
             if pages & mapped:
                 raise Inconsistent(f"memory unmapped at {event.address} is still there")
             mapped |= pages
-    bases: dict[tuple[int, bool], int] = {}
-    for page, owner in owners.items():
-        bases[owner] = min(bases.get(owner, page), page)
-    others = sorted([*bases.values(), *(segment.address for segment in snapshot.segments)])
     extents = []
-    for (stream, is_small), base in bases.items():
-        own = {page for page, owner in owners.items() if owner == (stream, is_small)}
-        beyond = [address for address in others if address > max(own)]
-        size = min([_MOST_ADDRESS_SPACE, *(address - base for address in beyond)])
-        extents.append(Extent(base, size, stream, is_small, frozenset(own & mapped)))
+    for stream, is_small in sorted({owners[page] for page in mapped}):
+        own = {page for page in mapped if owners[page] == (stream, is_small)}
+        reached = _reached(own, (stream, is_small), snapshot)
+        elsewhere = [page for page in owners if page not in reached] + [part.address for part in snapshot.segments]
+        base, last = min(reached), max(reached)
+        # It cannot reach into what is known to be another one's.
+        size = min([_MOST_ADDRESS_SPACE, *(address - base for address in elsewhere if address > last)])
+        extents.append(Extent(base, size, stream, is_small, frozenset(own)))
     return extents
+
+
+def _reached(start: set[int], owner: tuple[int, bool], snapshot: Snapshot) -> set[int]:
+    """All pages a segment had before it was all unmapped: then torch drops it, and the next one begins elsewhere."""
+    mapped, reached = set(start), set(start)
+    for event in snapshot.events:
+        if event.action == "segment_map" and (event.stream, event.size == _PAGE) == owner:
+            pages = _pages(event.address, event.size)
+            mapped.update(pages)
+            reached.update(pages)
+        elif event.action == "segment_unmap":
+            mapped.difference_update(_pages(event.address, event.size))
+            if not mapped:
+                break
+    return reached
 
 
 def _owners(snapshot: Snapshot) -> dict[int, tuple[int, bool]]:
@@ -96,25 +111,39 @@ def _owners(snapshot: Snapshot) -> dict[int, tuple[int, bool]]:
     for segment in snapshot.segments:
         if segment.is_expandable:
             owners.update(dict.fromkeys(_pages(segment.address, segment.size), (segment.stream, segment.is_small)))
-    unsure: list[RecordedEvent] = []
+    used: dict[int, bool] = {}
     for event in snapshot.events:
         if event.action == "segment_map":
             # A small request never needs more than one page, and a large one's pages are larger.
             owner = (event.stream, event.size == _PAGE)
             owners.update(dict.fromkeys(_pages(event.address, event.size), owner))
-        elif event.action == "segment_unmap":
-            unsure.append(event)
-    for event in unsure:
-        if event.address in owners:
-            owner = owners[event.address]
-        elif event.size % snapshot.settings.large_segment_size:
-            owner = (event.stream, True)
-        else:
-            near = [page for page, (stream, _) in owners.items() if stream == event.stream]
-            nearest = min(near, key=lambda page: abs(page - event.address), default=None)
-            owner = (event.stream, False) if nearest is None else owners[nearest]
-        owners.update(dict.fromkeys(_pages(event.address, event.size), owner))
+        elif event.action in ("alloc", "free_completed"):
+            used[event.address // _PAGE * _PAGE] = snapshot.settings.round_size(event.size) <= SMALL_REQUEST
+    for event in snapshot.events:
+        if event.action == "segment_unmap":
+            pages = _pages(event.address, event.size)
+            owner = (event.stream, _is_small(event, owners, used, snapshot.settings.large_segment_size))
+            owners.update(dict.fromkeys((page for page in pages if page not in owners), owner))
     return owners
+
+
+def _is_small(
+    unmapped: RecordedEvent, owners: dict[int, tuple[int, bool]], used: dict[int, bool], large_page: int
+) -> bool:
+    """Whose memory was unmapped: told by what is known of its pages, by its size, or by what lies near."""
+    for page in _pages(unmapped.address, unmapped.size):
+        if page in owners:
+            return owners[page][1]
+        if page in used:
+            return used[page]
+    if unmapped.size % large_page:
+        return True
+    near = [
+        page
+        for page, (stream, _) in owners.items()
+        if stream == unmapped.stream and abs(page - unmapped.address) < _NEAR
+    ]
+    return bool(near) and owners[min(near, key=lambda page: abs(page - unmapped.address))][1]
 
 
 def _pages(address: int, size: int) -> range:

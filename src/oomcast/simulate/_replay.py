@@ -128,7 +128,7 @@ class _Replay:
                 self._diverge("frees a block that is not known")
             else:
                 self.allocator.release(block)
-        elif action == "segment_alloc":
+        elif action in ("segment_alloc", "segment_map"):
             self._announced.append(event)
         elif action == "segment_free":
             self._return_segment(event)
@@ -151,7 +151,9 @@ class _Replay:
 
     def _segment_address(self, size: int, stream: int) -> int:
         for event in self._announced:
-            if (event.size, event.stream) == (size, stream) and event.address not in self.allocator.segments:
+            # An expandable segment is announced by the first memory mapped into it, which is less than its size.
+            fits = event.size == size or event.action == "segment_map"
+            if fits and event.stream == stream and event.address not in self.allocator.segments:
                 return event.address
         address = self._unused
         self._unused += size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import zlib
@@ -118,7 +119,7 @@ def _snapshot(document: dict[str, Any], source: str, device: int | None) -> Snap
     told = [segment for segment in document["segments"] if segment.get("device", device) == device]
     settings = document.get("allocator_settings")
     segments = sorted((_segment(segment) for segment in told), key=lambda segment: segment.address)
-    if any(left.address + left.size > right.address for left, right in zip(segments, segments[1:], strict=False)):
+    if any(left.address + left.size > right.address for left, right in itertools.pairwise(segments)):
         raise ValueError("segments that overlap")
     return Snapshot(
         source=str(document.get("source", source)),

@@ -169,7 +169,7 @@ def _with_rest(
     if settings.max_split_size is not None and block.size >= settings.max_split_size:
         return follower - block.address
     behind = block.address + block.size
-    if follower - behind <= SMALL_REQUEST:
+    if 0 <= follower - behind <= SMALL_REQUEST:
         # No free block of the large pool is that small.
         return follower - block.address
     boundary = boundaries.next_after(behind, block.freed_at)

@@ -86,7 +86,8 @@ class Recorder(TorchDispatchMode):
         out = self.run_fake(func, types, args, kwargs)
         correction = OUTPUT_CORRECTIONS.get(func)
         if correction is not None:
-            out = correction(func, args, kwargs, out)
+            with self.fake_mode:
+                out = correction(func, args, kwargs, out)
         kernels = KERNELS.get(func)
         if kernels is not None:
             kernels(self, func, args, kwargs, out)

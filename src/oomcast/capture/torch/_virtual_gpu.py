@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as _optimizer
 from torch.optim.optimizer import Optimizer
 from torch.utils import _foreach_utils
+from torch.utils import checkpoint as _checkpoint
 
 from oomcast.devices import Gpu
 from oomcast.trace import Category, Phase, Trace
@@ -30,6 +31,11 @@ from ._scope import Scope
 from .personality import Personality, Target
 
 __all__ = ["VirtualGpu", "virtual_gpu"]
+
+
+_CUDNN_VERSION = 92000
+_CUDA_VERSION = (13, 0)
+"""The libraries that torch 2.12 and 2.13 bring."""
 
 
 class VirtualGpu:
@@ -125,7 +131,7 @@ def virtual_gpu(
     virtual = VirtualGpu(gpu)
     recorder, scope = virtual.recorder, virtual.scope
     functions = VirtualDevice(recorder)
-    target = Target(compute_capability=gpu.compute_capability)
+    target = Target(gpu.compute_capability, _CUDNN_VERSION, _CUDA_VERSION)
     autocast_dtype = torch.get_autocast_dtype("cpu")
     meter: MemoryCounters = counters(virtual) if counters is not None else _NoCounters()
     with contextlib.ExitStack() as stack:
@@ -139,7 +145,9 @@ def virtual_gpu(
         _install_parameters(patches, recorder)
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, stack, virtual)
+        _install_checkpoint(patches)
         scope.on_root.append(virtual.saw_model)
+        scope.on_root.append(lambda module: _install_transformers(patches))
         stack.enter_context(scope)
         stack.enter_context(Personality(target))
         stack.enter_context(recorder)
@@ -214,6 +222,16 @@ def _install_engine(patches: Patches, virtual: VirtualGpu, functions: VirtualDev
     patches.set(torch.autograd.graph, "_engine_run_backward", _engine_run_backward)
 
 
+def _install_checkpoint(patches: Patches) -> None:
+    """Checkpointing compares tensors saved beneath the function mode with ones it looks at above it."""
+
+    def metadata(tensor: torch.Tensor) -> dict[str, Any]:
+        return {"shape": tensor.shape, "dtype": tensor.dtype}
+
+    checks = {**_checkpoint._allowed_determinism_checks_to_fns, _checkpoint._DEFAULT_DETERMINISM_MODE: metadata}
+    patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
+
+
 def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: VirtualGpu) -> None:
     """Optimizers choose foreach and fused kernels as on CUDA; their step and zero_grad are phases."""
     patches.set(_foreach_utils, "_foreach_supported_types", [*_foreach_utils._foreach_supported_types, FakeTensor])
@@ -241,6 +259,17 @@ def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: 
             zero_grad(self, set_to_none)
 
     patches.set(Optimizer, "zero_grad", zero_grad_as_phase)
+
+
+def _install_transformers(patches: Patches) -> None:
+    """transformers takes fake tensors for a tracer's, and then builds masks that it skips in a real run."""
+    library = sys.modules.get("transformers.utils.import_utils")
+    if library is not None and getattr(library, "is_fake_tensor", _is_never_fake) is not _is_never_fake:
+        patches.set(library, "is_fake_tensor", _is_never_fake)
+
+
+def _is_never_fake(tensor: Any) -> bool:
+    return False
 
 
 def _versions() -> dict[str, str]:

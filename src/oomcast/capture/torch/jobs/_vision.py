@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
@@ -24,7 +25,11 @@ _schemas: list[torch.library.Library] = []
 def import_library(name: str) -> Any:
     """Import a library, or say which extra brings it."""
     try:
-        if name in ("timm", "torchvision"):
+        if name == "transformers":
+            # It uses torchvision where there is one, and cannot do without it where it is broken.
+            with contextlib.suppress(ModuleNotFoundError):
+                _import_torchvision()
+        else:
             _import_torchvision()
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -8,7 +8,8 @@ dispatcher (`AutogradCPU`, `AutocastCPU`). What the overrides cannot give is in 
 - `internal_scratch(func, args, kwargs, out)`: bytes of the buffers a kernel takes for itself (`INTERNAL_SCRATCH`).
 
 One file a subject: attention (`_attention_choice`, `_attention`), autocast (`_autocast`, `_autocast_lists`), dropout,
-normalisation, other composites (`_composites`), torch's own device questions (`_hints`).
+normalisation, recurrent layers (`_recurrent`, `_recurrent_native`), other composites (`_composites`), torch's own
+device questions (`_hints`), kernels' own buffers (`_scratch`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _attention, _normalization
+from . import _attention, _normalization, _recurrent
 from ._attention_choice import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
 from ._personality import Personality
+from ._recurrent import ASSUMPTIONS
+from ._scratch import INTERNAL_SCRATCH, internal_scratch
 from ._target import Target, on_virtual_gpu
 
 __all__ = [
+    "ASSUMPTIONS",
+    "FAKE_KERNELS",
+    "INTERNAL_SCRATCH",
     "OUTPUT_CORRECTIONS",
     "AttentionCall",
     "Backend",
@@ -31,8 +37,12 @@ __all__ = [
     "Target",
     "choose_backend",
     "current_switches",
+    "internal_scratch",
     "on_virtual_gpu",
 ]
+
+FAKE_KERNELS: dict[Any, Callable[..., Any]] = dict(_recurrent.FAKE_KERNELS)
+"""Operators for which torch has no fake kernel, or none of use."""
 
 OUTPUT_CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **_attention.OUTPUT_CORRECTIONS,

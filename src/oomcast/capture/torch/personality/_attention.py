@@ -118,7 +118,7 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype, masked_out: float) 
 
 
 def _aligned(bias: torch.Tensor) -> torch.Tensor:
-    """The efficient kernel reads the bias in groups of 8: where its strides do not allow that, a padded copy is made."""
+    """The efficient kernel reads the bias in groups of 8: where its strides forbid that, it gets a padded copy."""
     strides = bias.stride()
     if strides[-1] == 1 and not any(stride % _BIAS_MULTIPLE for stride in strides[:-1]):
         return bias

@@ -1,8 +1,8 @@
 """Which attention kernel CUDA takes: the rules of `sdp_utils.cpp`, as a pure function of the call and the target.
 
 The rules are those of torch 2.13: `can_use_flash_attention`, `can_use_mem_efficient_attention`,
-`can_use_cudnn_attention` and `select_sdp_backend` (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) with the checks
-of `sdp_utils_cpp.h` (which comes with the wheel).
+`can_use_cudnn_attention` and `select_sdp_backend` (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) with the
+checks of `sdp_utils_cpp.h` (which comes with the wheel).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Composite operators with a branch for CUDA or for tensor subclasses, where torch would take the wrong one for fakes.
 
-- `softmax` and `log_softmax` of fp16 with `dtype=float32` (what autocast makes of them) convert inside the kernel on CUDA;
-  on CPU, and for bf16, a converted copy comes first (aten/src/ATen/native/SoftMax.cpp).
+- `softmax` and `log_softmax` of fp16 with `dtype=float32` (what autocast makes of them) convert inside the kernel on
+  CUDA; on CPU, and for bf16, a converted copy comes first (aten/src/ATen/native/SoftMax.cpp).
 - `linear` with a bias and an input that cannot be flattened adds the bias in place; for subclasses torch does it out of
   place (aten/src/ATen/native/Linear.cpp).
 """

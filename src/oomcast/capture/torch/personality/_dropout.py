@@ -1,7 +1,7 @@
 """Dropout as CUDA runs it: one fused kernel that keeps a mask of one byte an element.
 
-The other dropouts (`alpha_dropout`, `feature_dropout`, their in-place forms) and `rrelu` are composites without a branch
-for CUDA (aten/src/ATen/native/Dropout.cpp), so torch's own serve.
+The other dropouts (`alpha_dropout`, `feature_dropout`, their in-place forms) and `rrelu` are composites without a
+branch for CUDA (aten/src/ATen/native/Dropout.cpp), so torch's own serve.
 """
 
 from __future__ import annotations

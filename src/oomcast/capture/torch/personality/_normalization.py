@@ -1,7 +1,7 @@
 """Normalisation as CUDA runs it: cuDNN or native batch norm, fused RMS norm, statistics in fp32.
 
-Where CUDA's and CPU's rules differ (aten/src/ATen/native/Normalization.cpp, layer_norm.cpp, group_norm.cpp and their CUDA
-kernels):
+Where CUDA's and CPU's rules differ (aten/src/ATen/native/Normalization.cpp, layer_norm.cpp, group_norm.cpp and their
+CUDA kernels):
 
 - batch norm takes cuDNN for fp32, fp64 and (with fp32 parameters) fp16 inputs of three or more dimensions;
 - group norm makes its input contiguous, where CPU keeps channels-last;
@@ -68,7 +68,7 @@ def install(overrides: Overrides, target: Target) -> None:
     overrides.add("group_norm", _group_norm, "AutogradCPU")
     if _HAS_FUSED_RMS_NORM:
         overrides.add("rms_norm", _rms_norm(), "AutogradCPU")
-        # Where a backend has a kernel, its autograd key holds the operator's formula; else it would be decomposed there.
+        # Where a backend has a kernel, its autograd key holds the operator's formula; else the operator is decomposed.
         # The kernel itself is not reached: fakes are answered above it, and host tensors do not come this way.
         overrides.add("_fused_rms_norm", _unreachable, "CPU")
 
@@ -131,20 +131,24 @@ def _in_fp32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _layer_norm_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    if args[0].dtype not in _HALVES:
+    if args[0].dtype not in _HALVES or not on_virtual_gpu(args[0]):
         return out
     return (out[0], _in_fp32(out[1]), _in_fp32(out[2]))
 
 
 def _group_norm_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """With fp32 parameters the statistics of a half input are fp32."""
-    if args[0].dtype not in _HALVES or not any(t is not None and t.dtype == torch.float32 for t in args[1:3]):
+    if args[0].dtype not in _HALVES or not on_virtual_gpu(args[0]):
+        return out
+    if not any(t is not None and t.dtype == torch.float32 for t in args[1:3]):
         return out
     return (out[0], _in_fp32(out[1]), _in_fp32(out[2]))
 
 
 def _native_batch_norm_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """CUDA makes statistics of the accumulation type, one a channel, also in evaluation."""
+    if not on_virtual_gpu(args[0]):
+        return out
     dtype = torch.float32 if args[0].dtype in _HALVES else args[0].dtype
     channels = args[0].shape[1]
     if out[1].dtype == dtype and out[1].numel() == channels:

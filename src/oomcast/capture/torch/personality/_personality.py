@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from . import _attention, _autocast, _composites, _dropout, _normalization
+from . import _attention, _autocast, _composites, _dropout, _normalization, _recurrent, _recurrent_native
 from ._hints import DeviceHints
 from ._overrides import Overrides
 from ._target import Target
@@ -33,6 +33,8 @@ class Personality:
             _composites.install(overrides)
             _dropout.install(overrides)
             _normalization.install(overrides, self.target)
+            _recurrent.install(overrides, self.target)
+            _recurrent_native.install(overrides)
             hints.install()
         except BaseException:
             self.remove()
