@@ -22,7 +22,8 @@ class Builder:
 
     def allocate(self, nbytes: int, category: Category = Category.ACTIVATION, stream: int = 0) -> int:
         number = len(self.allocations)
-        self.allocations.append(Allocation(nbytes, category, Phase.FORWARD, 0, f"aten.op{number}", "", "", stream=stream))
+        operator = f"aten.op{number}"
+        self.allocations.append(Allocation(nbytes, category, Phase.FORWARD, 0, operator, "", "", stream=stream))
         self.events.append(Event(EventKind.ALLOCATE, number))
         return number
 

@@ -134,7 +134,7 @@ def answer_in_fork(work: Callable[[], Answer], write_end: int) -> None:
         os.dup2(log.fileno(), 2)
         answer = work()
         with os.fdopen(write_end, "wb") as pipe:
-            answer.write(pipe)  # type: ignore[arg-type]
+            answer.write(pipe)
         code = 0
     finally:
         os._exit(code)

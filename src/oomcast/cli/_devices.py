@@ -6,14 +6,11 @@ import argparse
 import json
 from typing import Any
 
-from rich.console import Console
-
 from ..devices import all_gpus, find_gpu
 from ..report import render_devices
+from ._terminal import terminal
 
 __all__ = ["add_to"]
-
-_PIPE_WIDTH = 160
 
 
 def add_to(commands: Any) -> None:
@@ -43,6 +40,5 @@ def run(options: argparse.Namespace) -> int:
         ]
         print(json.dumps(listed, indent=2))
     else:
-        output = Console(highlight=False)
-        output.print(render_devices(gpus), width=None if output.is_terminal else _PIPE_WIDTH)
+        terminal().print(render_devices(gpus))
     return 0

@@ -12,11 +12,11 @@ from rich.console import Console
 from ..estimate import ESTIMATORS, estimate
 from ..report import estimate_as_json, render_estimate
 from ..workload import OPTIMIZERS, Precision, ZeroGrad
+from ._terminal import terminal
 
 __all__ = ["add_to"]
 
 DOES_NOT_FIT = 3
-_PIPE_WIDTH = 160
 _EXAMPLES = """examples:
   oomcast estimate zoo:resnet50 --batch-size 64 --device rtx-3090
   oomcast estimate job.py --batch-size 32 --device a100-40gb --precision amp-bf16 --json
@@ -35,14 +35,16 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("job", metavar="JOB", help="a job file, or zoo:NAME, timm:NAME, torchvision:NAME, hf:NAME")
     parser.add_argument("--batch-size", type=int, required=True, metavar="N", help="samples per step and GPU")
-    parser.add_argument("--device", required=True, metavar="GPU", help="the target, like a100-40gb; see oomcast devices")
+    parser.add_argument(
+        "--device", required=True, metavar="GPU", help="the target, like a100-40gb; see oomcast devices"
+    )
     parser.add_argument("--input-shape", metavar="CxHxW", help="shape of one sample, like 3x224x224")
     parser.add_argument("--seq-len", type=int, metavar="N", help="tokens per sample")
     parser.add_argument(
         "--optimizer",
         metavar="NAME",
-        help=f"{', '.join(name for name in OPTIMIZERS if name.count('-') == 0)}, sgd-momentum; with -fused, -foreach or "
-        "-forloop to fix the implementation (default: the job's own, else adamw)",
+        help=f"{', '.join(name for name in OPTIMIZERS if name.count('-') == 0)}, sgd-momentum; with -fused, -foreach "
+        "or -forloop to fix the implementation (default: the job's own, else adamw)",
     )
     parser.add_argument(
         "--precision", metavar="NAME", help=f"{', '.join(p.value for p in Precision)} (default: fp32, torch's defaults)"
@@ -87,7 +89,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(estimate_as_json(answer), indent=2))
     else:
-        output = Console(highlight=False)
-        # A pipe has no width; a table that is not cut is more use there than one of 80 columns.
-        output.print(render_estimate(answer), width=None if output.is_terminal else _PIPE_WIDTH)
+        terminal().print(render_estimate(answer))
     return 0 if answer.fits else DOES_NOT_FIT

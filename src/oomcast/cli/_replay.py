@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ..report import render_replay, replay_as_json
 from ..simulate import AllocatorSettings, read_snapshot, replay
+from ._terminal import terminal
 
 __all__ = ["add_to"]
 
@@ -35,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(replay_as_json(result), indent=2))
     else:
-        Console(highlight=False, soft_wrap=True).print(render_replay(result, Path(options.file).name))
+        terminal().print(render_replay(result, Path(options.file).name))
     return 0

@@ -29,7 +29,9 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
     gpu = target.gpu
     context = context_bytes(gpu, target.stack)
-    rules = WorkspaceTable(DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from))
+    rules = WorkspaceTable(
+        DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
+    )
     capacity = gpu.usable_memory - context
     limited = simulate(
         trace, capacity=max(capacity, 0), settings=target.settings, workspace=rules, device_total=gpu.total_memory

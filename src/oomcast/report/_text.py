@@ -42,7 +42,7 @@ def render_estimate(estimate: Estimate) -> RenderableType:
 
 
 def _verdict(estimate: Estimate) -> Text:
-    line = Text()
+    line = Text(no_wrap=True, overflow="ignore")
     line.append(estimate.verdict.name, style=_COLOURS[estimate.verdict])
     line.append(
         f"  {estimate.workload.get('job', 'job')} on {estimate.device}: {format_bytes(estimate.device_total)} "

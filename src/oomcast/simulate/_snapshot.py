@@ -107,15 +107,7 @@ def _unpacked(source: Path) -> bytes:
 
 
 def _snapshot(document: dict[str, Any], source: str, device: int | None) -> Snapshot:
-    if "device_traces" in document:
-        histories = [list(history) for history in document["device_traces"]]
-    else:
-        histories = [list(document["trace"])]
-    if device is None:
-        device = max(range(len(histories)), key=lambda number: len(histories[number])) if histories else 0
-    elif "device_traces" in document and not 0 <= device < len(histories):
-        raise BadInput(f"{source} records {len(histories)} devices, so there is no device {device}.")
-    history = histories[device] if device < len(histories) else []
+    device, history = _history(document, source, device)
     told = [segment for segment in document["segments"] if segment.get("device", device) == device]
     settings = document.get("allocator_settings")
     segments = sorted((_segment(segment) for segment in told), key=lambda segment: segment.address)
@@ -129,6 +121,20 @@ def _snapshot(document: dict[str, Any], source: str, device: int | None) -> Snap
         device=device,
         has_private_pools=any(tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0) for segment in told),
     )
+
+
+def _history(document: dict[str, Any], source: str, device: int | None) -> tuple[int, list[Any]]:
+    """The device to look at, and what was recorded of it."""
+    if "device_traces" not in document:
+        # The re-encoded form has one history, of the device whose segments it lists.
+        devices = [segment.get("device", 0) for segment in document["segments"]]
+        return (devices[0] if devices else 0) if device is None else device, list(document["trace"])
+    histories = [list(history) for history in document["device_traces"]]
+    if device is None:
+        device = max(range(len(histories)), key=lambda number: len(histories[number]), default=0)
+    elif not 0 <= device < len(histories):
+        raise BadInput(f"{source} records {len(histories)} devices, so there is no device {device}.")
+    return device, histories[device] if histories else []
 
 
 def _segment(told: dict[str, Any]) -> SegmentState:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ._ledger import Ledger
 from ._patches import Patches
 
 __all__ = ["install_amp"]
@@ -15,7 +16,7 @@ def _named(device_type: Any) -> Any:
     return "cpu" if device_type == "cuda" else device_type
 
 
-def install_amp(patches: Patches) -> None:
+def install_amp(patches: Patches, ledger: Ledger) -> None:
     """Redirect the autocast state of `cuda`; its default type is fp16, as on a GPU."""
     is_enabled, get_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
@@ -34,5 +35,13 @@ def install_amp(patches: Patches) -> None:
         "get_autocast_gpu_dtype": lambda: get_dtype("cpu"),
         "set_autocast_gpu_dtype": lambda dtype: set_dtype("cpu", dtype),
     }
+    clear_cache = torch.clear_autocast_cache
+
+    def clear_autocast_cache() -> None:
+        # The cache is a hash table of addresses: left alone, the same job would free in another order each time.
+        with ledger.freeing_together():
+            clear_cache()
+
+    redirected["clear_autocast_cache"] = clear_autocast_cache
     for name, function in redirected.items():
         patches.set(torch, name, function)

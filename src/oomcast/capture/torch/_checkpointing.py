@@ -15,17 +15,19 @@ __all__ = ["enable_checkpointing"]
 
 def enable_checkpointing(model: nn.Module) -> str:
     """Turn it on and say in a sentence how."""
-    if hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    own_switch: Any = getattr(model, "gradient_checkpointing_enable", None)
+    if own_switch is not None:
+        own_switch(gradient_checkpointing_kwargs={"use_reentrant": False})
         return "checkpointing: the model's own gradient_checkpointing_enable"
-    if hasattr(model, "set_grad_checkpointing"):
-        model.set_grad_checkpointing(True)
+    own_switch = getattr(model, "set_grad_checkpointing", None)
+    if own_switch is not None:
+        own_switch(True)
         return "checkpointing: the model's own set_grad_checkpointing"
     blocks = _repeated_blocks(model)
     if not blocks:
         raise BadInput("checkpointing was asked for, but the model has no repeated blocks to apply it to.")
     for block in blocks:
-        block.forward = functools.partial(_checkpointed, block.forward)  # type: ignore[method-assign]
+        block.forward = functools.partial(_checkpointed, block.forward)
     return f"checkpointing: each of {len(blocks)} repeated blocks"
 
 

@@ -30,10 +30,18 @@ def is_engine_accumulation(args: Any, kwargs: dict[str, Any]) -> bool:
     # Frames: this function, the recorder's two, then whoever called torch; C++ nodes have no frame of their own.
     if sys._getframe(3).f_code.co_name not in _ENGINE_FRAMES:
         return False
-    return (
-        torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= _SOLE_OWNER
-        and torch._prims_common.is_non_overlapping_and_dense(buffer)
-    )
+    return torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= _SOLE_OWNER and _is_dense(buffer)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Non-overlapping and dense, in any order of dimensions."""
+    expected = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent != 1:
+            if stride != expected:
+                return False
+            expected *= extent
+    return True
 
 
 _SOLE_OWNER = 2

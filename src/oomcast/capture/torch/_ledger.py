@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from oomcast.trace import Allocation, Category, Event, EventKind, KernelCall, Mark, Phase, Trace
 
@@ -19,10 +20,12 @@ class Ledger:
         self.assumptions: dict[str, None] = {}
         self._born: list[tuple[int, Phase, int, str, str, str, tuple[int, ...], str, int]] = []
         self._category: list[Category | None] = []
+        self._names: dict[int, str] = {}
         self._events: list[Event] = []
         self._kernels: dict[KernelCall, int] = {}
         self._marks: list[Mark] = [Mark(0, Phase.BUILD, -1)]
         self._live: dict[int, None] = {}
+        self._together: list[int] | None = None
 
     @property
     def event_count(self) -> int:
@@ -58,9 +61,22 @@ class Ledger:
         return index
 
     def free(self, index: int) -> None:
-        if index in self._live:
+        if self._together is not None:
+            self._together.append(index)
+        elif index in self._live:
             del self._live[index]
             self._events.append(Event(EventKind.FREE, index))
+
+    @contextlib.contextmanager
+    def freeing_together(self) -> Iterator[None]:
+        """What dies in here dies in an order that depends on addresses: it is put in the order of birth."""
+        self._together = []
+        try:
+            yield
+        finally:
+            together, self._together = self._together, None
+            for index in sorted(together):
+                self.free(index)
 
     def kernel(self, call: KernelCall) -> None:
         self._events.append(Event(EventKind.KERNEL, self._kernels.setdefault(call, len(self._kernels))))
@@ -68,10 +84,12 @@ class Ledger:
     def empty_cache(self) -> None:
         self._events.append(Event(EventKind.EMPTY_CACHE, 0))
 
-    def label(self, index: int, category: Category) -> None:
-        """Say what an allocation is for. The first word stands: a parameter stays one when something aliases it."""
+    def label(self, index: int, category: Category, name: str = "") -> None:
+        """Say what an allocation is for, and whose. The first word stands: a parameter stays one when aliased."""
         if self._category[index] in (None, Category.ACTIVATION):
             self._category[index] = category
+            if name:
+                self._names[index] = name
 
     def note_unsupported(self, what: str) -> None:
         self.unsupported[what] = self.unsupported.get(what, 0) + 1
@@ -90,14 +108,14 @@ class Ledger:
                 phase=phase,
                 step=step,
                 operator=operator,
-                module=module,
+                module=self._names.get(index, module),
                 source=source,
                 shape=shape,
                 dtype=dtype,
                 stream=stream,
             )
-            for (nbytes, phase, step, operator, module, source, shape, dtype, stream), category in zip(
-                self._born, self._category, strict=True
+            for index, ((nbytes, phase, step, operator, module, source, shape, dtype, stream), category) in enumerate(
+                zip(self._born, self._category, strict=True)
             )
         )
         return Trace(

@@ -32,4 +32,4 @@ def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> optim
     if variant not in _VARIANTS:
         base, variant = name, ""
     kind, options = _KINDS[base]
-    return kind(parameters, **options, **_VARIANTS.get(variant, {}))  # type: ignore[no-any-return]
+    return kind(parameters, **options, **_VARIANTS.get(variant, {}))

@@ -58,6 +58,11 @@ class Recorder(TorchDispatchMode):
         self.stream = 0
         self.live: dict[int, tuple[weakref.ref[Any], int]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch wraps each call of a mode for its compiler; nothing is compiled here, and the wrapper costs time."""
+        return False
+
     # -- running an operator -------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -117,7 +122,7 @@ class Recorder(TorchDispatchMode):
         if kernel is not None:
             with self.fake_mode:
                 return kernel(func, args, kwargs)
-        return self.fake_mode.__torch_dispatch__(func, types, args, kwargs)
+        return self.fake_mode.dispatch(func, types, args, kwargs)
 
     def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func in _SIZED_FACTORIES:
@@ -159,7 +164,14 @@ class Recorder(TorchDispatchMode):
             return
         module, source = self.scope.here()
         index = self.ledger.allocate(
-            nbytes, operator_name(func), module, source, tuple(tensor.shape), str(tensor.dtype)[6:], self.stream, category
+            nbytes,
+            operator_name(func),
+            module,
+            source,
+            tuple(tensor.shape),
+            str(tensor.dtype)[6:],
+            self.stream,
+            category,
         )
         live, ledger, values = self.live, self.ledger, self.values
 
@@ -178,14 +190,11 @@ class Recorder(TorchDispatchMode):
             index = self.ledger.allocate(nbytes, name, module, source, (), "", self.stream, Category.WORKSPACE)
             self.ledger.free(index)
 
-    def label(self, tensor: Any, category: Category) -> None:
+    def label(self, tensor: Any, category: Category, name: str = "") -> None:
         if isinstance(tensor, FakeTensor) and tensor.fake_device.index is not None:
             held = self.live.get(tensor.untyped_storage()._cdata)
             if held is not None:
-                self.ledger.label(held[1], category)
-
-    def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+                self.ledger.label(held[1], category, name)
 
     def stop_following(self) -> None:
         """Nothing that dies after the capture is an event of the job."""

@@ -13,11 +13,9 @@ import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
-import oomcast
-
 __all__ = ["Scope"]
 
-_OURS = str(Path(oomcast.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
 _ZOO = str(Path(_OURS) / "zoo")
 _NOT_THE_USERS = (_OURS, str(Path(torch.__file__).parent), str(Path(contextlib.__file__).parent) + os.sep)
 _INSTALLED = os.sep + "site-packages" + os.sep
@@ -84,7 +82,7 @@ class Scope:
 
     def remember_node(self) -> None:
         """Called beneath autograd in forward: the node of the operator at hand was the last one numbered."""
-        number = torch.autograd._get_sequence_nr() - 1
+        number = torch._C._autograd._get_sequence_nr() - 1
         if number not in self._made_at:
             self._made_at[number] = (self._stack[-1] if self._stack else "", self.user_line())
 

@@ -42,7 +42,7 @@ class Values:
         value = tensor.__dict__.get("_oomcast_value")
         if value is None or tensor.untyped_storage()._cdata not in self._known_storages:
             return None
-        return value  # type: ignore[no-any-return]
+        return value
 
     def know(self, fake: FakeTensor, value: torch.Tensor) -> None:
         if self.small_enough(value.numel(), value.dtype):
@@ -87,11 +87,7 @@ class Values:
                     self._known_storages.discard(tensor.untyped_storage()._cdata)
 
     def _construct(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if (
-            isinstance(out, FakeTensor)
-            and func in _KNOWN_FACTORIES
-            and self.small_enough(out.numel(), out.dtype)
-        ):
+        if isinstance(out, FakeTensor) and func in _KNOWN_FACTORIES and self.small_enough(out.numel(), out.dtype):
             self.know(out, func(*args, **{**kwargs, "device": HOST}))
 
     def read(self, tensor: torch.Tensor, where: str) -> Any:

@@ -16,6 +16,7 @@ from torch.optim import optimizer as _optimizer
 from torch.optim.optimizer import Optimizer
 from torch.utils import _foreach_utils
 from torch.utils import checkpoint as _checkpoint
+from torch.utils._pytree import tree_leaves
 
 from oomcast.devices import Gpu
 from oomcast.trace import Category, Phase, Trace
@@ -47,7 +48,8 @@ class VirtualGpu:
         self.scope = Scope()
         self.recorder = Recorder(self.ledger, self.scope)
         self._models: dict[int, nn.Module] = {}
-        self._outer: list[Phase] = []
+        self._names: dict[int, str] = {}
+        """By the parameter's id; the models are kept, so ids stay theirs."""
 
     def trace(self, workload: dict[str, Any] | None = None) -> Trace:
         """The record up to now; it may be asked for again later."""
@@ -83,33 +85,37 @@ class VirtualGpu:
             self.enter(Phase.FORWARD, max(self.ledger.step, 0))
         self._label_state()
 
-    def label(self, tree: Any, category: Category) -> None:
+    def label(self, tree: Any, category: Category, name: str = "") -> None:
         """Label every tensor in a nest of containers."""
-        for tensor in torch.utils._pytree.tree_leaves(tree):
+        for tensor in tree_leaves(tree):
             if isinstance(tensor, torch.Tensor):
-                self.recorder.label(tensor, category)
+                self.recorder.label(tensor, category, name)
 
     def _label_state(self) -> None:
         with torch._C.DisableTorchFunction():
             for module in self._models.values():
-                for parameter in module.parameters():
-                    self.recorder.label(parameter, Category.PARAMETER)
-                for buffer in module.buffers():
-                    self.recorder.label(buffer, Category.BUFFER)
+                for name, parameter in module.named_parameters():
+                    self._names[id(parameter)] = name
+                    self.recorder.label(parameter, Category.PARAMETER, name)
+                for name, buffer in module.named_buffers():
+                    self.recorder.label(buffer, Category.BUFFER, name)
 
     def label_gradients(self) -> None:
         with torch._C.DisableTorchFunction():
             for module in self._models.values():
-                for parameter in module.parameters():
+                for name, parameter in module.named_parameters():
                     if parameter.grad is not None:
-                        self.recorder.label(parameter.grad, Category.GRADIENT)
+                        self.recorder.label(parameter.grad, Category.GRADIENT, name)
 
     def label_optimizer(self, optimizer: Optimizer) -> None:
         with torch._C.DisableTorchFunction():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    self.recorder.label(parameter, Category.PARAMETER)
-            self.label(list(optimizer.state.values()), Category.OPTIMIZER_STATE)
+                    name = self._names.get(id(parameter), "")
+                    self.recorder.label(parameter, Category.PARAMETER, name)
+                    if parameter.grad is not None:
+                        self.recorder.label(parameter.grad, Category.GRADIENT, name)
+                    self.label(optimizer.state.get(parameter), Category.OPTIMIZER_STATE, name)
 
 
 class _NoCounters:
@@ -124,9 +130,7 @@ class _NoCounters:
 
 
 @contextlib.contextmanager
-def virtual_gpu(
-    gpu: Gpu, counters: Callable[[VirtualGpu], MemoryCounters] | None = None
-) -> Iterator[VirtualGpu]:
+def virtual_gpu(gpu: Gpu, counters: Callable[[VirtualGpu], MemoryCounters] | None = None) -> Iterator[VirtualGpu]:
     """Run torch code written for CUDA on a GPU that is not there, and record what it allocates."""
     virtual = VirtualGpu(gpu)
     recorder, scope = virtual.recorder, virtual.scope
@@ -140,12 +144,13 @@ def virtual_gpu(
         stack.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)
         torch.set_autocast_dtype("cpu", torch.float16)
         install_cuda(patches, recorder, gpu, meter)
-        install_amp(patches)
+        install_amp(patches, virtual.ledger)
         patches.set(FakeTensor, "device", shown_device_property())
         _install_parameters(patches, recorder)
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, stack, virtual)
         _install_checkpoint(patches)
+        _install_compiler(patches, virtual)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_transformers(patches))
         stack.enter_context(scope)
@@ -202,7 +207,7 @@ def _generator_class() -> Any:
 
     class Generator(plain):  # type: ignore[misc, valid-type]
         def __new__(cls, device: Any = "cpu") -> Any:
-            return plain.__new__(cls, HOST)
+            return plain.__new__(cls, HOST)  # type: ignore[call-arg]
 
     return Generator
 
@@ -230,6 +235,23 @@ def _install_checkpoint(patches: Patches) -> None:
 
     checks = {**_checkpoint._allowed_determinism_checks_to_fns, _checkpoint._DEFAULT_DETERMINISM_MODE: metadata}
     patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
+
+
+def _install_compiler(patches: Patches, virtual: VirtualGpu) -> None:
+    """Compiled code allocates otherwise than eager code; until that is modelled, it runs eagerly and says so."""
+
+    def note() -> None:
+        virtual.ledger.assume("torch.compile was called: the memory of eager execution is taken")
+
+    def compile_nothing(model: Any = None, **options: Any) -> Any:
+        note()
+        return model if model is not None else lambda function: function
+
+    def compile_in_place(module: nn.Module, *args: Any, **options: Any) -> None:
+        note()
+
+    patches.set(torch, "compile", compile_nothing)
+    patches.set(nn.Module, "compile", compile_in_place)
 
 
 def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: VirtualGpu) -> None:
@@ -279,5 +301,3 @@ def _versions() -> dict[str, str]:
             with contextlib.suppress(metadata.PackageNotFoundError):
                 versions[package] = metadata.version(package)
     return versions
-
-

@@ -20,9 +20,9 @@ _LIBRARIES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"
 
 def main() -> None:
     """Answer requests until stdin closes."""
-    answers: BinaryIO = os.fdopen(os.dup(1), "wb")  # type: ignore[assignment]
+    answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints must not mix with the answers
-    while (request := Request.read(sys.stdin.buffer)) is not None:  # type: ignore[arg-type]
+    while (request := Request.read(sys.stdin.buffer)) is not None:
         # Loaded here and not in the fork, a library is there for the next request too.
         with contextlib.suppress(Exception):
             library = _LIBRARIES.get(request.workload.job.kind.value)
@@ -44,7 +44,7 @@ def _answer_by_fork(request: Request, answers: BinaryIO) -> None:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
                 os.close(0)
-                answer_request(request).write(result)  # type: ignore[arg-type]
+                answer_request(request).write(result)
                 code = 0
             finally:
                 os._exit(code)

@@ -28,7 +28,11 @@ from .jobs import load_job
 __all__ = ["answer_request", "capture_here"]
 
 _RECURSION_LIMIT = 20_000
-_NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), str(Path(_traceback.__file__).parent))
+_NOT_THE_USERS = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[2]),
+    str(Path(_traceback.__file__).parent),
+)
 
 
 def answer_request(request: Request) -> Answer:
@@ -37,7 +41,7 @@ def answer_request(request: Request) -> Answer:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
     try:
         return Answer(payload=trace_to_bytes(capture_here(request.workload, request.gpu)))
-    except BaseException as error:  # noqa: BLE001 - whatever a user's file raises, SystemExit too, becomes an answer
+    except BaseException as error:
         told = _explain(error, request.workload)
         trace = getattr(told, "traceback", "")
         return Answer(error=type(told).__name__, message=str(told), traceback=trace, exit_code=told.exit_code)

@@ -8,8 +8,8 @@ dispatcher (`AutogradCPU`, `AutocastCPU`). What the overrides cannot give is in 
 - `internal_scratch(func, args, kwargs, out)`: bytes of the buffers a kernel takes for itself (`INTERNAL_SCRATCH`).
 
 One file a subject: attention (`_attention_choice`, `_attention`), autocast (`_autocast`, `_autocast_lists`), dropout,
-normalisation, recurrent layers (`_recurrent`, `_recurrent_native`), other composites (`_composites`), torch's own
-device questions (`_hints`), kernels' own buffers (`_scratch`).
+normalisation, recurrent layers (`_recurrent`, `_recurrent_native`), `ctc_loss`, other composites (`_composites`),
+torch's own device questions (`_hints`), kernels' own buffers (`_scratch`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _attention, _normalization, _recurrent
+from . import _attention, _ctc, _hints, _normalization, _recurrent, _recurrent_native
 from ._attention_choice import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
 from ._personality import Personality
 from ._recurrent import ASSUMPTIONS
@@ -41,11 +41,16 @@ __all__ = [
     "on_virtual_gpu",
 ]
 
-FAKE_KERNELS: dict[Any, Callable[..., Any]] = dict(_recurrent.FAKE_KERNELS)
+FAKE_KERNELS: dict[Any, Callable[..., Any]] = {
+    **_ctc.FAKE_KERNELS,
+    **_recurrent.FAKE_KERNELS,
+    **_recurrent_native.FAKE_KERNELS,
+}
 """Operators for which torch has no fake kernel, or none of use."""
 
 OUTPUT_CORRECTIONS: dict[Any, Callable[..., Any]] = {
     **_attention.OUTPUT_CORRECTIONS,
+    **_hints.OUTPUT_CORRECTIONS,
     **_normalization.OUTPUT_CORRECTIONS,
 }
 """What CUDA's kernels return where the fake ones say otherwise."""

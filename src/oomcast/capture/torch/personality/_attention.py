@@ -10,7 +10,7 @@ import torch
 
 from ._attention_choice import AttentionCall, Backend, Mask, choose_backend, current_switches
 from ._overrides import Overrides, composite
-from ._target import Target, on_virtual_gpu
+from ._target import current_target, on_virtual_gpu
 
 __all__ = ["OUTPUT_CORRECTIONS", "install"]
 
@@ -24,40 +24,40 @@ _FLASH_HEAD_MULTIPLE = 8
 _BIAS_MULTIPLE = 8
 
 
-def install(overrides: Overrides, target: Target) -> None:
-    """Put CUDA's choice for this target in place of CPU's."""
+def install(overrides: Overrides) -> None:
+    """Put CUDA's choice in place of CPU's."""
+    overrides.add("scaled_dot_product_attention", _attention, "AutogradCPU")
 
-    def attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        if not on_virtual_gpu(query) or 0 in (query.numel(), key.numel(), value.numel()):
-            return _attention_composite(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
-        _check(query, key, value, attn_mask)
-        call = _describe(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        backend = choose_backend(call, target, current_switches())
-        if backend is Backend.FLASH:
-            return _flash(query, key, value, dropout_p, is_causal, scale)
-        if backend is Backend.CUDNN:
-            bias = _additive(attn_mask, query.dtype, -65504.0)
-            return _cudnn_op(query, key, value, bias, call.needs_grad, dropout_p, is_causal, False, scale=scale)[0]
-        bias = _additive(attn_mask, query.dtype, -math.inf)
-        if backend is Backend.EFFICIENT:
-            if bias is not None:
-                bias = _aligned(bias).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-            return _efficient_op(query, key, value, bias, call.needs_grad, dropout_p, is_causal, scale=scale)[0]
-        return _math(query, key, value, bias, dropout_p, is_causal, scale, enable_gqa)
 
-    overrides.add("scaled_dot_product_attention", attention, "AutogradCPU")
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    if not on_virtual_gpu(query) or 0 in (query.numel(), key.numel(), value.numel()):
+        return _attention_composite(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    _check(query, key, value, attn_mask)
+    call = _describe(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    backend = choose_backend(call, current_target(), current_switches())
+    if backend is Backend.FLASH:
+        return _flash(query, key, value, dropout_p, is_causal, scale)
+    if backend is Backend.CUDNN:
+        bias = _additive(attn_mask, query.dtype, -65504.0)
+        return _cudnn_op(query, key, value, bias, call.needs_grad, dropout_p, is_causal, False, scale=scale)[0]
+    bias = _additive(attn_mask, query.dtype, -math.inf)
+    if backend is Backend.EFFICIENT:
+        if bias is not None:
+            bias = _aligned(bias).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        return _efficient_op(query, key, value, bias, call.needs_grad, dropout_p, is_causal, scale=scale)[0]
+    return _math(query, key, value, bias, dropout_p, is_causal, scale, enable_gqa)
 
 
 def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> None:

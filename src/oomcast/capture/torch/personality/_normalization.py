@@ -19,7 +19,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from ._overrides import Overrides, composite, exists
-from ._target import Target, on_virtual_gpu
+from ._target import current_target, on_virtual_gpu
 
 __all__ = ["OUTPUT_CORRECTIONS", "install"]
 
@@ -36,35 +36,9 @@ _CUDNN_BATCH_EVALUATION = 65_535
 Optional = torch.Tensor | None
 
 
-def install(overrides: Overrides, target: Target) -> None:
+def install(overrides: Overrides) -> None:
     """Put CUDA's normalisations in place."""
-
-    def batch_norm(
-        input: torch.Tensor,
-        weight: Optional,
-        bias: Optional,
-        running_mean: Optional,
-        running_var: Optional,
-        training: bool,
-        momentum: float,
-        eps: float,
-        cudnn_enabled: bool,
-    ) -> torch.Tensor:
-        if target.cudnn_version and _takes_cudnn(input, weight, bias, running_mean, running_var, training):
-            assert weight is not None
-            return _cudnn_op(
-                _in_one_format(input),
-                weight.contiguous(),
-                *(tensor.contiguous() if tensor is not None else None for tensor in (bias, running_mean, running_var)),
-                training,
-                momentum,
-                eps,
-            )[0]
-        return _batch_norm_composite(
-            input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
-        )
-
-    overrides.add("batch_norm", batch_norm, "AutogradCPU")
+    overrides.add("batch_norm", _batch_norm, "AutogradCPU")
     overrides.add("group_norm", _group_norm, "AutogradCPU")
     if _HAS_FUSED_RMS_NORM:
         overrides.add("rms_norm", _rms_norm(), "AutogradCPU")
@@ -73,14 +47,33 @@ def install(overrides: Overrides, target: Target) -> None:
         overrides.add("_fused_rms_norm", _unreachable, "CPU")
 
 
+def _batch_norm(
+    input: torch.Tensor,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> torch.Tensor:
+    if weight is None or not _takes_cudnn(input, weight, bias, running_mean, running_var, training):
+        return _batch_norm_composite(
+            input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
+        )
+    rest = (tensor.contiguous() if tensor is not None else None for tensor in (bias, running_mean, running_var))
+    return _cudnn_op(_in_one_format(input), weight.contiguous(), *rest, training, momentum, eps)[0]
+
+
 def _unreachable(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("the fused RMS norm exists on the virtual GPU only")
 
 
 def _takes_cudnn(
-    input: torch.Tensor, weight: Optional, bias: Optional, mean: Optional, var: Optional, training: bool
+    input: torch.Tensor, weight: torch.Tensor, bias: Optional, mean: Optional, var: Optional, training: bool
 ) -> bool:
-    if weight is None or bias is None or input.dim() < 3 or not on_virtual_gpu(input):
+    if bias is None or input.dim() < 3 or not on_virtual_gpu(input):
         return False
     if torch.bfloat16 in (input.dtype, weight.dtype):
         return False
@@ -90,7 +83,11 @@ def _takes_cudnn(
     if not has_statistics and not (mean is None and var is None and training):
         return False
     limit = _CUDNN_BATCH_TRAINING if training else _CUDNN_BATCH_EVALUATION
-    return input.shape[0] <= limit and 0 < input.numel() < _INT32_MAX and torch.backends.cudnn.enabled
+    return input.shape[0] <= limit and 0 < input.numel() < _INT32_MAX and _cudnn_is_on()
+
+
+def _cudnn_is_on() -> bool:
+    return bool(torch.backends.cudnn.enabled and current_target().cudnn_version)
 
 
 def _in_one_format(input: torch.Tensor) -> torch.Tensor:

@@ -4,49 +4,53 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from . import _attention, _autocast, _composites, _dropout, _normalization, _recurrent, _recurrent_native
+from . import _attention, _autocast, _composites, _ctc, _dropout, _normalization, _recurrent, _recurrent_native
 from ._hints import DeviceHints
 from ._overrides import Overrides
-from ._target import Target
+from ._target import Target, entered_targets
 
 __all__ = ["Personality"]
+
+_SUBJECTS = (_attention, _autocast, _composites, _ctc, _dropout, _normalization, _recurrent, _recurrent_native)
+_in_place: list[Overrides | DeviceHints] = []
 
 
 class Personality:
     """While entered, CPU-keyed fake tensors on the virtual GPU take the paths of CUDA tensors on the target.
 
     Use it as a context manager, or call `install` and `remove`. Host tensors keep torch's own behaviour, and leaving
-    gives torch back as it was. It may be entered again, and within another.
+    gives torch back as it was. It may be entered again, and within another: the innermost target decides.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._installed: list[tuple[Overrides, DeviceHints]] = []
+        self._entered = 0
 
     def install(self) -> Personality:
         """Put all overrides in place."""
-        overrides, hints = Overrides(), DeviceHints()
-        self._installed.append((overrides, hints))
-        try:
-            _attention.install(overrides, self.target)
-            _autocast.install(overrides)
-            _composites.install(overrides)
-            _dropout.install(overrides)
-            _normalization.install(overrides, self.target)
-            _recurrent.install(overrides, self.target)
-            _recurrent_native.install(overrides)
-            hints.install()
-        except BaseException:
-            self.remove()
-            raise
+        entered_targets.append(self.target)
+        self._entered += 1
+        # One set serves all: the dispatcher finds the kernels of a set that was removed after another one came.
+        if not _in_place:
+            try:
+                _put_in_place()
+            except BaseException:
+                self.remove()
+                raise
         return self
 
     def remove(self) -> None:
-        """Take away what the last `install` put in place."""
-        if self._installed:
-            overrides, hints = self._installed.pop()
-            hints.remove()
-            overrides.remove()
+        """Take away what the last `install` put in place; nothing where there is nothing left."""
+        if not self._entered:
+            return
+        self._entered -= 1
+        for index in reversed(range(len(entered_targets))):
+            if entered_targets[index] is self.target:
+                del entered_targets[index]
+                break
+        if not entered_targets:
+            while _in_place:
+                _in_place.pop().remove()
 
     def __enter__(self) -> Personality:
         return self.install()
@@ -55,3 +59,12 @@ class Personality:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.remove()
+
+
+def _put_in_place() -> None:
+    overrides, hints = Overrides(), DeviceHints()
+    _in_place.append(overrides)
+    for subject in _SUBJECTS:
+        subject.install(overrides)
+    _in_place.append(hints)
+    hints.install()

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ._autocast import cached_cast, without_autocast
 from ._overrides import Overrides, composite
 from ._recurrent_native import layers_without_cudnn
-from ._target import Target, on_virtual_gpu
+from ._target import current_target, on_virtual_gpu
 
 __all__ = ["ASSUMPTIONS", "FAKE_KERNELS", "SCRATCH", "install"]
 
@@ -39,40 +40,40 @@ ASSUMPTIONS = (
 """What is modelled without a source: cuDNN tells these sizes only with a device."""
 
 
-def install(overrides: Overrides, target: Target) -> None:
+def install(overrides: Overrides) -> None:
     """Put cuDNN's recurrent layers in place."""
     states = _DropoutStates()
     for name, mode in (("lstm", _LSTM), ("gru", _GRU), ("rnn_tanh", _TANH), ("rnn_relu", _RELU)):
-        overrides.add(f"{name}.input", _padded(getattr(_aten, name).input, mode, target, states), "AutogradCPU")
-        overrides.add(f"{name}.data", _packed(getattr(_aten, name).data, mode, target, states), "AutogradCPU")
+        overrides.add(f"{name}.input", _padded(getattr(_aten, name).input, mode, states), "AutogradCPU")
+        overrides.add(f"{name}.data", _packed(getattr(_aten, name).data, mode, states), "AutogradCPU")
     overrides.add("_cudnn_rnn", _autocast_rnn, "AutocastCPU")
 
 
-def _takes_cudnn(input: torch.Tensor, target: Target) -> bool:
-    enabled = target.cudnn_version and torch.backends.cudnn.enabled
+def _takes_cudnn(input: torch.Tensor) -> bool:
+    enabled = current_target().cudnn_version and torch.backends.cudnn.enabled
     return bool(enabled and input.dtype in _DTYPES and input.numel())
 
 
-def _padded(op: Any, mode: int, target: Target, states: _DropoutStates) -> Callable[..., Any]:
+def _padded(op: Any, mode: int, states: _DropoutStates) -> Callable[..., Any]:
     usual = composite(op)
 
     def layers(input: torch.Tensor, hx: Any, params: list[torch.Tensor], biases: bool, *options: Any) -> Any:
         if not on_virtual_gpu(input):
             return usual(input, hx, params, biases, *options)
-        if not _takes_cudnn(input, target):
+        if not _takes_cudnn(input):
             return layers_without_cudnn(usual, mode == _LSTM, input, hx, params, biases, *options)
         return _cudnn(states, mode, [], input, hx, params, biases, *options)
 
     return layers
 
 
-def _packed(op: Any, mode: int, target: Target, states: _DropoutStates) -> Callable[..., Any]:
+def _packed(op: Any, mode: int, states: _DropoutStates) -> Callable[..., Any]:
     usual = composite(op)
 
     def layers(
         data: torch.Tensor, batch_sizes: torch.Tensor, hx: Any, params: list[torch.Tensor], biases: bool, *options: Any
     ) -> Any:
-        if not on_virtual_gpu(data) or not _takes_cudnn(data, target):
+        if not on_virtual_gpu(data) or not _takes_cudnn(data):
             return usual(data, batch_sizes, hx, params, biases, *options)
         return _cudnn(states, mode, _sizes(batch_sizes, hx), data, hx, params, biases, *options)
 
@@ -80,10 +81,12 @@ def _packed(op: Any, mode: int, target: Target, states: _DropoutStates) -> Calla
 
 
 def _sizes(batch_sizes: torch.Tensor, hx: Any) -> list[int]:
-    """The sequences alive at each step; of a fake only the number of steps is known: then the widest batch throughout."""
-    if isinstance(batch_sizes, torch._subclasses.FakeTensor):
-        first = hx[0] if isinstance(hx, (list, tuple)) else hx
-        return [int(first.shape[1])] * batch_sizes.shape[0]
+    """The sequences alive at each step; of a fake only the number of steps is known, so the widest batch stands in."""
+    if isinstance(batch_sizes, FakeTensor):
+        if batch_sizes.constant is None:
+            first = hx[0] if isinstance(hx, (list, tuple)) else hx
+            return [int(first.shape[1])] * batch_sizes.shape[0]
+        batch_sizes = batch_sizes.constant
     return [int(size) for size in batch_sizes.tolist()]
 
 

@@ -14,7 +14,7 @@ import torch
 from ._overrides import Overrides, composite
 from ._target import on_virtual_gpu
 
-__all__ = ["install", "layers_without_cudnn"]
+__all__ = ["FAKE_KERNELS", "install", "layers_without_cudnn"]
 
 _aten = torch.ops.aten
 _lstm_cell_composite = composite(_aten.lstm_cell.default)
@@ -98,3 +98,34 @@ def _lstm_layer(
     if reverse:
         outputs.reverse()
     return torch.stack(outputs), h, c
+
+
+def _fake_lstm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """State, cell, and a workspace with the gates."""
+    gates, cx = args[0], args[2]
+    contiguous = torch.contiguous_format
+    h, c = (torch.empty_like(cx, memory_format=contiguous) for _ in range(2))
+    return h, c, torch.empty_like(gates, memory_format=contiguous)
+
+
+def _fake_gru(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The state, and a workspace of five values a unit."""
+    hx = args[2]
+    return torch.empty_like(hx), torch.empty(hx.shape[0], 5 * hx.shape[1], dtype=hx.dtype, device=hx.device)
+
+
+def _fake_gru_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    grad, has_bias = args[0], args[2]
+    batch, size = grad.shape
+    new = {"dtype": grad.dtype, "device": grad.device}
+    gates = [torch.empty(batch, 3 * size, **new) for _ in range(2)]
+    biases = [torch.empty(3 * size, **new) if has_bias else None for _ in range(2)]
+    return (*gates, torch.empty_like(grad), *biases)
+
+
+FAKE_KERNELS: dict[Any, Callable[..., Any]] = {
+    _fused_lstm: _fake_lstm,
+    _fused_gru: _fake_gru,
+    _aten._thnn_fused_gru_cell_backward.default: _fake_gru_backward,
+}
+"""torch has a fake kernel for the LSTM cell only, which fails without biases."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _recurrent
+from . import _ctc, _recurrent
 from ._target import on_virtual_gpu
 
 __all__ = ["INTERNAL_SCRATCH", "internal_scratch"]
@@ -160,6 +160,7 @@ _FORMULAS: dict[Any, tuple[Formula, str]] = {
         op: (formula, "inputs with time steps first, workspace (assumed): cudnn/RNN.cpp")
         for op, formula in _recurrent.SCRATCH.items()
     },
+    **{op: (formula, "the backward variables: cuda/LossCTC.cu") for op, formula in _ctc.SCRATCH.items()},
 }
 
 INTERNAL_SCRATCH: dict[Any, str] = {op: source for op, (_, source) in _FORMULAS.items()}

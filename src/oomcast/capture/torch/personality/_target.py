@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Target", "on_virtual_gpu"]
+__all__ = ["Target", "current_target", "entered_targets", "on_virtual_gpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,15 @@ class Target:
     cudnn_version: int
     """As `torch.backends.cudnn.version()` gives it: 91002 is 9.10.2."""
     cuda_version: tuple[int, int]
+
+
+entered_targets: list[Target] = []
+"""The targets of the personalities in place, the innermost last."""
+
+
+def current_target() -> Target:
+    """The target whose choices the overrides follow now."""
+    return entered_targets[-1]
 
 
 def on_virtual_gpu(tensor: torch.Tensor) -> bool:

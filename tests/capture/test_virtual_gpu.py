@@ -1,0 +1,386 @@
+"""Code written for CUDA runs as it is on the virtual GPU, and everything it takes is recorded."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import oomcast
+from oomcast.trace import Category, EventKind, Phase, Trace, verify
+from oomcast.units import MiB
+
+DEVICE = "a100-40gb"
+
+
+def train(steps: int = 2, amp: bool = False) -> nn.Module:
+    """A training loop as people write it for a GPU; nothing in it knows of oomcast."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 32 * 32, 10)
+    ).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cuda", enabled=amp)
+    for _ in range(steps):
+        x, y = torch.randn(64, 3, 32, 32).to(device), torch.randint(0, 10, (64,)).cuda()
+        optimizer.zero_grad()
+        with torch.autocast("cuda", enabled=amp):
+            loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        f"loss {loss.item():.3f} {loss:.3f}"
+    return model
+
+
+def bytes_by_category(trace: Trace) -> dict[Category, int]:
+    totals: dict[Category, int] = {}
+    for allocation in trace.allocations:
+        totals[allocation.category] = totals.get(allocation.category, 0) + allocation.nbytes
+    return totals
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_a_cuda_training_loop_runs_unchanged(amp: bool) -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        model = train(amp=amp)
+        parameter_bytes = sum(p.numel() * 4 for p in model.parameters())
+        trace = gpu.trace()
+    verify(trace)
+    totals = bytes_by_category(trace)
+    assert totals[Category.PARAMETER] == parameter_bytes
+    assert totals[Category.GRADIENT] == 2 * parameter_bytes  # two steps
+    assert totals[Category.OPTIMIZER_STATE] == 2 * parameter_bytes  # two moments, made once
+    assert {mark.phase for mark in trace.marks} >= {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD}
+    assert not trace.unsupported
+
+
+def test_tensors_say_that_they_are_on_the_gpu() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        x = torch.zeros(3, device="cuda")
+        host = torch.zeros(3)
+        assert x.device == torch.device("cuda:0")
+        assert x.is_cuda
+        assert not x.is_cpu
+        assert x.get_device() == 0
+        assert x.type() == "torch.cuda.FloatTensor"
+        assert (x + 1).device.type == "cuda"
+        assert torch.zeros_like(x).is_cuda
+        assert x.cpu().device == torch.device("cpu")
+        assert host.device == torch.device("cpu")
+        assert host.cuda().is_cuda
+        assert host.to(x.device).is_cuda
+        assert torch.tensor([1.0, 2.0], device="cuda:0").is_cuda
+        with torch.device("cuda"):
+            assert torch.ones(2).is_cuda
+        with pytest.raises(RuntimeError, match="same device"):
+            x + host
+        with pytest.raises(TypeError, match="cpu"):
+            x.numpy()
+
+
+def test_torch_is_as_before_afterwards() -> None:
+    available, autocast = torch.cuda.is_available(), torch.get_autocast_dtype("cpu")
+    with oomcast.virtual_gpu(DEVICE):
+        assert torch.cuda.is_available()
+        train(1)
+    assert torch.cuda.is_available() == available
+    assert torch.get_autocast_dtype("cpu") == autocast
+    parameter = nn.Linear(2, 2).weight
+    assert type(parameter) is nn.Parameter
+    out = nn.functional.dropout(torch.ones(1000), 0.5)
+    assert out.device.index is None
+    assert 200 < (out == 0).sum().item() < 800
+    assert not nn.modules.module._global_forward_pre_hooks
+
+
+def test_an_exception_leaves_torch_as_before() -> None:
+    with pytest.raises(ZeroDivisionError), oomcast.virtual_gpu(DEVICE):
+        1 / 0  # noqa: B018
+    assert type(nn.Linear(2, 2).weight) is nn.Parameter
+    assert torch.ones(2).sum().item() == 2
+
+
+def test_memory_counters_are_those_of_the_caching_allocator() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        assert torch.cuda.memory_allocated() == 0
+        x = torch.empty(1024, 1024, device="cuda")  # 4 MiB, from a 20 MiB segment
+        assert torch.cuda.memory_allocated() == 4 * MiB
+        assert torch.cuda.memory_reserved() == 20 * MiB
+        small = torch.empty(1, device="cuda")  # 512 B, from a 2 MiB segment
+        assert torch.cuda.memory_allocated() == 4 * MiB + 512
+        assert torch.cuda.memory_reserved() == 22 * MiB
+        y = torch.empty(1024, 1024, device="cuda")
+        del y
+        assert torch.cuda.memory_allocated() == 4 * MiB + 512
+        assert torch.cuda.max_memory_allocated() == 8 * MiB + 512
+        torch.cuda.reset_peak_memory_stats()
+        assert torch.cuda.max_memory_allocated() == 4 * MiB + 512
+        del x, small
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_reserved() == 0
+        assert torch.cuda.memory_stats()["reserved_bytes.all.current"] == 0
+        assert torch.cuda.max_memory_reserved() == 22 * MiB
+        free, total = torch.cuda.mem_get_info()
+        assert 0 < free < total == torch.cuda.get_device_properties(0).total_memory
+
+
+def test_the_target_decides_what_the_device_says() -> None:
+    with oomcast.virtual_gpu("rtx-2080-ti"):
+        assert torch.cuda.get_device_capability() == (7, 5)
+        assert "2080 Ti" in torch.cuda.get_device_name()
+        assert not torch.cuda.is_bf16_supported()
+    with oomcast.virtual_gpu("h100-sxm"):
+        assert torch.cuda.get_device_capability() == (9, 0)
+        assert torch.cuda.is_bf16_supported()
+
+
+def test_frees_stand_in_true_order() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        a = torch.empty(100, device="cuda")
+        b = torch.empty(200, device="cuda")
+        del a
+        c = b.view(10, 20)
+        del b  # c still holds the storage
+        d = torch.empty(300, device="cuda")
+        del c, d
+        events = gpu.trace().events
+    assert [(int(e.kind), e.index) for e in events] == [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (1, 2)]
+
+
+def test_modules_and_lines_are_known_in_forward_and_backward() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.fc(x))  # the line
+
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        model = nn.ModuleDict({"first": Block(), "second": Block()}).cuda()
+
+        class Whole(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts = model
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.parts["second"](self.parts["first"](x))
+
+        Whole()(torch.randn(8, 64, device="cuda")).sum().backward()
+        trace = gpu.trace()
+    tanh = [a for a in trace.allocations if a.operator == "aten.tanh"]
+    assert [a.module for a in tanh] == ["parts.first", "parts.second"]
+    assert all(a.source.partition(":")[0].endswith("test_virtual_gpu.py") for a in tanh)
+    backward = [a for a in trace.allocations if a.operator == "aten.tanh_backward"]
+    assert [a.module for a in backward] == ["parts.second", "parts.first"]
+    assert [a.source for a in backward] == [a.source for a in tanh]
+    weights = [a for a in trace.allocations if a.phase is Phase.BACKWARD and a.shape == (64, 64)]
+    assert {a.module for a in weights} == {"parts.first.fc.weight", "parts.second.fc.weight"}
+    assert {a.category for a in weights} == {Category.GRADIENT}
+
+
+def test_foreach_is_the_default_and_takes_a_temporary_as_large_as_the_parameters() -> None:
+    size = 4 * 2048 * 2048
+    with oomcast.virtual_gpu(DEVICE):
+        model = nn.Linear(2048, 2048, bias=False).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.randn(1, 2048, device="cuda")).sum().backward()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        optimizer.step()
+        # Two moments stay; foreach makes one temporary list.
+        assert torch.cuda.memory_allocated() - before == 2 * size
+        assert torch.cuda.max_memory_allocated() - before == 3 * size
+
+
+def test_a_fused_optimizer_takes_no_temporary() -> None:
+    size = 4 * 2048 * 2048
+    with oomcast.virtual_gpu(DEVICE):
+        model = nn.Linear(2048, 2048, bias=False).cuda()
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        model(torch.randn(1, 2048, device="cuda")).sum().backward()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        optimizer.step()
+        assert torch.cuda.max_memory_allocated() - before == pytest.approx(2 * size, abs=4096)
+
+
+def test_the_engine_adds_gradients_in_place() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        weight = nn.Parameter(torch.empty(512, 512, device="cuda"))
+        x = torch.randn(512, 512, device="cuda")
+        hidden = torch.tanh(x @ weight)
+        out = hidden * torch.relu(hidden @ weight)  # two paths meet at `hidden`, two at `weight`
+        loss = out.sum()
+        start = gpu.ledger.event_count
+        loss.backward()
+        trace = gpu.trace()
+    made = [trace.allocations[e.index].operator for e in trace.events[start:] if e.kind is EventKind.ALLOCATE]
+    assert not [name for name in made if name.startswith("aten.add")]
+
+
+def test_accumulated_gradients_are_added_in_place() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        model = nn.Linear(1024, 1024, bias=False).cuda()
+        model(torch.randn(4, 1024, device="cuda")).sum().backward()
+        held = torch.cuda.memory_allocated()
+        model(torch.randn(4, 1024, device="cuda")).sum().backward()
+        assert torch.cuda.memory_allocated() == held
+
+
+def test_parameters_are_never_materialised_and_keep_their_identity() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        model = nn.Linear(400_000, 400_000)  # 640 GB
+        weight = model.weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.to(torch.bfloat16).cuda()
+        assert model.weight is weight
+        assert optimizer.param_groups[0]["params"][0] is weight
+        assert weight.dtype == torch.bfloat16
+        assert weight.is_cuda
+        assert 0 <= torch.cuda.memory_allocated() - 2 * 400_000 * 400_001 < 2 * MiB
+
+
+def test_constructors_that_read_values_work() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        rates = [rate.item() for rate in torch.linspace(0, 0.1, 5)]
+        assert rates == pytest.approx([0, 0.025, 0.05, 0.075, 0.1])
+        layer = nn.Linear(64, 64)
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        assert torch.arange(4).tolist() == [0, 1, 2, 3]
+        assert int(torch.tensor([3, 5, 2]).max()) == 5
+
+
+def test_small_values_are_known_on_the_gpu_too() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        mask = torch.ones(2, 8, dtype=torch.long).cuda()
+        assert bool((mask == 1).all())
+        mask[0, 3] = 0
+        assert not (mask == 1).all()
+        assert mask.sum().item() == 15
+        lengths = torch.tensor([3, 7], device="cuda")
+        assert int(lengths.max()) == 7
+        assert lengths.cpu().numpy().tolist() == [3, 7]
+        assert torch.nonzero(mask[0] == 0).shape == (1, 1)
+        assert not gpu.trace().assumptions
+
+
+def test_an_unknown_value_is_stated() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        x = torch.randn(4, 4, device="cuda")
+        assert torch.isfinite(x).all()
+        assert not torch.isnan(x).any()
+        assert isinstance(x.sum().item(), float)
+        assumptions = gpu.trace().assumptions
+    assert len(assumptions) == 2
+    assert all("depends on data" in sentence for sentence in assumptions)
+
+
+def test_sizes_that_depend_on_data_get_their_upper_bound() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        x = torch.randn(10, 10, device="cuda")
+        assert x[x > 0].shape == (100,)
+        assert torch.nonzero(x).shape == (100, 2)
+        assert torch.unique(x).shape == (100,)
+        assert torch.masked_select(x, x > 0).shape == (100,)
+        stated = gpu.trace().assumptions
+    assert any("nonzero" in sentence for sentence in stated)
+    assert any("unique" in sentence for sentence in stated)
+
+
+def test_autocast_casts_each_weight_once() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        layer = nn.Linear(256, 256, bias=False).cuda()
+        x = torch.randn(8, 256, device="cuda")
+        with torch.autocast("cuda"):
+            out = layer(layer(x))
+            assert out.dtype == torch.float16
+            assert nn.functional.layer_norm(out, (256,)).dtype == torch.float32
+            assert nn.functional.softmax(out, -1).dtype == torch.float32
+        casts = [a for a in gpu.trace().allocations if a.dtype == "float16" and a.shape == (256, 256)]
+    assert len(casts) == 1
+
+
+def test_autocast_state_can_be_asked() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        assert not torch.is_autocast_enabled()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert torch.is_autocast_enabled()
+            assert torch.is_autocast_enabled("cuda")
+            assert torch.get_autocast_dtype("cuda") == torch.bfloat16
+            assert torch.get_autocast_gpu_dtype() == torch.bfloat16
+        with torch.amp.autocast("cuda"):
+            assert torch.get_autocast_dtype("cuda") == torch.float16
+
+
+def test_checkpointing_keeps_less_and_computes_again() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def peak(use: bool) -> int:
+        with oomcast.virtual_gpu(DEVICE):
+            layers = nn.ModuleList(
+                nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(6)
+            ).cuda()
+            x = torch.randn(1024, 512, device="cuda", requires_grad=True)
+            for layer in layers:
+                x = checkpoint(layer, x, use_reentrant=False) if use else layer(x)
+            x.sum().backward()
+            return torch.cuda.max_memory_allocated()
+
+    assert peak(True) < 0.8 * peak(False)
+
+
+def test_models_can_be_copied_and_cast() -> None:
+    with oomcast.virtual_gpu(DEVICE):
+        layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+        model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).cuda()
+        twin = copy.deepcopy(model)
+        assert twin.layers[0].linear1.weight is not model.layers[0].linear1.weight
+        assert twin.layers[0].linear1.weight.is_cuda
+        assert isinstance(twin.layers[0].linear1.weight, nn.Parameter)
+        out = model.half()(torch.randn(2, 16, 64, device="cuda", dtype=torch.half))
+        assert out.dtype == torch.half
+        out.sum().backward()
+
+
+def test_compiling_is_eager_and_says_so() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        model = torch.compile(nn.Linear(8, 8).cuda())
+        model(torch.randn(2, 8, device="cuda")).sum().backward()
+        assert any("torch.compile" in sentence for sentence in gpu.trace().assumptions)
+
+
+def test_memory_of_streams_is_kept_apart() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        side = torch.cuda.Stream()
+        a = torch.empty(1024, 1024, device="cuda")
+        del a
+        with torch.cuda.stream(side):
+            b = torch.empty(1024, 1024, device="cuda")
+        assert torch.cuda.memory_reserved() == 40 * MiB
+        del b
+        assert {a.stream for a in gpu.trace().allocations} == {0, side.stream_id}
+
+
+def test_the_same_code_gives_the_same_trace_twice() -> None:
+    def record() -> Trace:
+        with oomcast.virtual_gpu(DEVICE) as gpu:
+            train(2, amp=True)
+            return gpu.trace()
+
+    first, second = record(), record()
+    assert first.allocations == second.allocations
+    assert first.events == second.events
+    assert first.marks == second.marks
+
+
+def test_no_warning_escapes() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with oomcast.virtual_gpu(DEVICE):
+            train(1, amp=True)
