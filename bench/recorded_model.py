@@ -2,7 +2,7 @@
 
 CS336's assignment describes the model: RMSNorm, RoPE, SwiGLU, causal attention written out, untied head, no biases, its
 own cross entropy and AdamW. Every student writes the same mathematics with other temporaries, and the recordings carry
-the lines that asked for memory: `WEIGHT_FIRST` is how `kkaitlyn_*` were written (weights before inputs in every product,
+the lines that asked for memory: `WEIGHT_FIRST` is how `kkaitlyn_*` were written (weights before inputs in a product,
 rotations written into zeros, in-place Adam), `INPUT_FIRST` how `wedsonlin_*` were (out-of-place Adam, log-softmax).
 """
 
@@ -61,7 +61,9 @@ class _Embedding(nn.Module):
 class _Decoder(nn.Module):
     """Embedding, blocks, norm, head; the parts come from the spelling."""
 
-    def __init__(self, sizes: Sizes, block: Callable[[], nn.Module], norm: nn.Module, head: nn.Module, device: str | None):
+    def __init__(
+        self, sizes: Sizes, block: Callable[[], nn.Module], norm: nn.Module, head: nn.Module, device: str | None
+    ):
         super().__init__()
         self.embedding = _Embedding(sizes, device)
         self.layers = nn.ModuleList(block() for _ in range(sizes.layers))

@@ -29,7 +29,7 @@ def format_bytes(size: int) -> str:
 
 def parse_bytes(text: str) -> int:
     """Read `24GiB`, `500 MiB`, `80GB` (decimal, as the word says) or a plain number of bytes."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise BadInput(f"cannot read {text!r} as a size; write it like 24GiB, 512MiB or a number of bytes.")

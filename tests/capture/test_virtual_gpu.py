@@ -384,3 +384,19 @@ def test_no_warning_escapes() -> None:
         warnings.simplefilter("error")
         with oomcast.virtual_gpu(DEVICE):
             train(1, amp=True)
+
+
+def test_backward_formulas_scatter_in_place() -> None:
+    """`max`, `gather` and indexing write their gradient into the zeros they make: one tensor, not two."""
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        table = nn.Parameter(torch.empty(1000, 64, device="cuda"))
+        rows = table[torch.randint(0, 1000, (32,), device="cuda")]
+        best = rows.max(dim=1).values
+        taken = rows.gather(1, torch.zeros(32, 1, dtype=torch.long, device="cuda"))
+        loss = best.sum() + taken.sum()
+        start = gpu.ledger.event_count
+        loss.backward()
+        trace = gpu.trace()
+    made = [trace.allocations[e.index] for e in trace.events[start:] if e.kind is EventKind.ALLOCATE]
+    assert len([a for a in made if a.shape == (1000, 64)]) == 1
+    assert not [a.operator for a in made if a.operator.startswith(("aten.scatter", "aten.index_put"))]

@@ -78,7 +78,8 @@ def test_an_adopted_state_goes_on_as_the_original(
 @given(operations, st.data())
 def test_a_broken_allocator_is_noticed(todo: list[tuple[str, int, int]], data: st.DataObject) -> None:
     driver = Driver(CachingAllocator())
-    for operation in [*todo, ("malloc", 5 * MiB, 0)]:
+    # A stream of its own, so that there is a segment with something in use and something free.
+    for operation in [*todo, ("malloc", 5 * MiB, 5)]:
         driver.apply(operation)
     allocator = driver.allocator
     harm = data.draw(st.sampled_from(["size", "count", "pool", "link"]))

@@ -85,6 +85,18 @@ def test_a_rest_is_found_where_another_block_begins(tmp_path: Path) -> None:
     assert (result.exact, result.layout_equal, result.divergence) == (True, True, None)
 
 
+def test_a_rest_that_nothing_tells_of_is_said_to_be_unknown(tmp_path: Path) -> None:
+    # 5.5 MiB sit in a hole of 6, and the 2.5 MiB behind are free from the start: it looks as if 3 were.
+    warm_up = [("malloc", size, 0) for size in (3 * MiB, 6 * MiB, 5 * MiB // 2, 8 * MiB)]
+    warm_up += [("free", 1, 0), ("malloc", 11 * MiB // 2, 0), ("free", 2, 0)]
+    # So 3 MiB are put there by the simulation, and were not by the allocator.
+    result, _ = recorded(tmp_path, warm_up, [("malloc", 3 * MiB, 0), ("free", 1, 0)])
+    assert not result.exact
+    assert result.divergence is not None
+    assert not result.starts_from_known_state
+    assert "does not tell how large 1 of the blocks" in result.reason
+
+
 def test_a_release_of_the_cache_is_followed(tmp_path: Path) -> None:
     warm_up = [("malloc", 40 * MiB, 0), ("malloc", 1, 0), ("free", 0, 0)]
     result, _ = recorded(tmp_path, warm_up, [("empty", 0, 0), ("malloc", 30 * MiB, 0)])

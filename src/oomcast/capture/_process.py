@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import selectors
@@ -128,8 +129,9 @@ def run_forked(work: Callable[[], Answer], time_limit: float) -> Answer:
 def answer_in_fork(work: Callable[[], Answer], write_end: int) -> None:
     """In the child: keep what the job prints to itself, answer, and leave without the parent's cleanup."""
     code = 1
+    faulthandler.disable()  # the parent says in a sentence how it ended
     try:
-        log = tempfile.TemporaryFile()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this process
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         answer = work()

@@ -8,7 +8,7 @@ from ._blocks import Block, SegmentState
 from ._caching_allocator import CachingAllocator
 from ._settings import AllocatorSettings
 from ._snapshot import RecordedEvent, Snapshot
-from ._start_state import Inconsistent, start_state
+from ._start_state import Inconsistent, StartState, start_state
 
 __all__ = ["Divergence", "ReplayResult", "replay"]
 
@@ -61,13 +61,15 @@ def replay(snapshot: Snapshot, settings: AllocatorSettings | None = None) -> Rep
     try:
         start = start_state(snapshot)
     except Inconsistent as error:
-        start, reason = (), f"the recording does not tell its start: {error}."
+        start, reason = StartState((), 0), f"the recording does not tell its start: {error}."
     run = _Replay(snapshot, settings or snapshot.settings)
-    run.start(start)
+    run.start(start.segments)
     start_reserved = run.allocator.reserved
     for number, event in enumerate(snapshot.events):
         run.step(number, event)
     run.finish()
+    if start.unsure and run.divergence is not None:
+        reason = f"the recording does not tell how large {start.unsure} of the blocks were that it starts with."
     return ReplayResult(
         recorded_reserved=snapshot.reserved,
         simulated_reserved=run.allocator.reserved,

@@ -17,7 +17,7 @@ from ._expandable_start import Extent, Inconsistent, expandable_at_start
 from ._settings import SMALL_REQUEST, SMALL_SEGMENT, AllocatorSettings
 from ._snapshot import Snapshot
 
-__all__ = ["Inconsistent", "start_state"]
+__all__ = ["Inconsistent", "StartState", "start_state"]
 
 
 @dataclass(slots=True)
@@ -32,7 +32,14 @@ class _Live:
     """Number of the event that frees it; beyond the last for a block that is never freed."""
 
 
-def start_state(snapshot: Snapshot) -> tuple[SegmentState, ...]:
+@dataclass(frozen=True, slots=True)
+class StartState:
+    segments: tuple[SegmentState, ...]
+    unsure: int
+    """How many live blocks may have kept a rest that nothing tells of; they are taken to have none."""
+
+
+def start_state(snapshot: Snapshot) -> StartState:
     """The segments at the start of the recording; raises `Inconsistent`."""
     if snapshot.has_private_pools:
         raise Inconsistent("it uses private memory pools, as CUDA graphs do")
@@ -48,10 +55,11 @@ def start_state(snapshot: Snapshot) -> tuple[SegmentState, ...]:
             raise Inconsistent(f"the block at {block.address} lies in no segment")
         inside[segment.address].append(block)
     boundaries = _Boundaries(snapshot)
-    return tuple(
+    filled = tuple(
         _filled(segment, inside[segment.address], boundaries, snapshot.settings)
         for segment in sorted(segments, key=lambda segment: segment.address)
     )
+    return StartState(filled, sum(not block.is_exact for block in live))
 
 
 def _segments_at_start(snapshot: Snapshot) -> list[Extent]:
@@ -148,11 +156,14 @@ def _filled(
         if block.address < at:
             raise Inconsistent(f"the blocks at {blocks[-1].address} and {block.address} overlap")
         blocks += segment.idle_blocks(at, block.address)
-        size = block.size if block.is_exact else _with_rest(block, segment, follower, boundaries, settings)
-        if not segment.is_mapped(block.address, size):
+        if not block.is_exact:
+            end_of_block = _end(block, segment, follower, boundaries, settings)
+            if end_of_block is not None:
+                block.size, block.is_exact = end_of_block - block.address, True
+        if not segment.is_mapped(block.address, block.size):
             raise Inconsistent(f"the block at {block.address} has no memory behind it")
-        blocks.append(BlockState(block.address, size, live=True, requested=block.requested))
-        at = block.address + size
+        blocks.append(BlockState(block.address, block.size, live=True, requested=block.requested))
+        at = block.address + block.size
     if at > end:
         raise Inconsistent(f"the block at {blocks[-1].address} reaches over the end of its segment")
     blocks += segment.idle_blocks(at, end)
@@ -160,17 +171,18 @@ def _filled(
     return SegmentState(segment.address, segment.size, segment.stream, segment.is_small, tuple(blocks), is_expandable)
 
 
-def _with_rest(
+def _end(
     block: _Live, segment: Extent, follower: int, boundaries: _Boundaries, settings: AllocatorSettings
-) -> int:
-    """The block's size, with a rest too small to split off where the room behind it must be one."""
-    if segment.is_small or settings.expandable_segments:
-        return block.size
-    if settings.max_split_size is not None and block.size >= settings.max_split_size:
-        return follower - block.address
+) -> int | None:
+    """Where the block ends, with a rest too small to split off where the room behind must be one; None: unsure."""
     behind = block.address + block.size
-    if 0 <= follower - behind <= SMALL_REQUEST:
-        # No free block of the large pool is that small.
-        return follower - block.address
+    if segment.is_small or settings.expandable_segments:
+        return behind
+    if settings.max_split_size is not None and block.size >= settings.max_split_size:
+        return follower
+    room = follower - behind
+    if room <= SMALL_REQUEST:
+        # No free block of the large pool is that small. (Less than none is an overlap, found at the follower.)
+        return max(follower, behind)
     boundary = boundaries.next_after(behind, block.freed_at)
-    return boundary - block.address if boundary is not None and boundary < follower else block.size
+    return boundary if boundary is not None and boundary < follower else None

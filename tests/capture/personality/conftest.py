@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomcast.capture.torch.personality import (
+    COMPOSITES,
     FAKE_KERNELS,
     OUTPUT_CORRECTIONS,
     Personality,
@@ -50,6 +51,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in COMPOSITES:
+            with self:
+                return COMPOSITES[func](*args, **kwargs)
         if func in FAKE_KERNELS:
             out = FAKE_KERNELS[func](func, args, kwargs)
         else:

@@ -79,8 +79,14 @@ def test_autocast_flattens_cast_weights_at_each_call(record, gpu, low):
     assert len(flat) == 1
 
 
-def test_bf16_takes_fused_cells(record, gpu):
+def test_bf16_takes_cudnn_too(record, gpu):
     with record() as recorder:
+        nn.LSTM(8, 16, dtype=BF16, device="cpu:0")(gpu(5, 3, 8, dtype=BF16))[0].sum().backward()
+    assert recorder.one("_cudnn_rnn").outputs[0] == ((5, 3, 16), BF16, "cpu:0")
+
+
+def test_fused_cells_where_cudnn_is_switched_off(record, gpu):
+    with record() as recorder, torch.backends.cudnn.flags(enabled=False):
         layer = nn.LSTM(8, 16, 2, bidirectional=True, batch_first=True, dtype=BF16, device="cpu:0")
         output, (h, _) = layer(gpu(3, 5, 8, dtype=BF16))
         assert (output.shape, h.shape) == ((3, 5, 32), (4, 3, 16))

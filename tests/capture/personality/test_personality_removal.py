@@ -114,6 +114,15 @@ def test_host_tensors_are_not_cast_by_cudas_policies(targets):
         assert F.binary_cross_entropy(torch.full((4,), 0.5), torch.ones(4)).dtype == torch.float32
 
 
+def test_inference_mode_takes_the_same_paths(record):
+    with record() as recorder, torch.inference_mode():
+        q = torch.empty(2, 4, 8, 16, dtype=torch.float16, device="cpu:0")
+        F.dropout(F.scaled_dot_product_attention(q, q, q), 0.5)
+        F.batch_norm(q.float(), None, None, q[0, :, 0, 0].float(), q[0, :, 0, 0].float(), training=True)
+    assert {"_scaled_dot_product_flash_attention", "native_dropout", "cudnn_batch_norm"} <= set(recorder.operators)
+    assert personality.COMPOSITES == {}
+
+
 def test_the_virtual_gpu_is_told_from_the_host():
     with FakeTensorMode():
         assert on_virtual_gpu(torch.empty(2, device="cpu:0"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 from torch import nn
@@ -36,18 +37,18 @@ def _checkpointed(forward: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """The outermost lists of at least two modules of one class with inner structure: a Transformer's layers, a stage."""
+    """In the outermost lists, modules with inner structure whose class recurs: a Transformer's layers, a stage."""
     found: list[nn.Module] = []
 
     def visit(module: nn.Module) -> None:
         children = list(module.children())
-        kinds = {type(child) for child in children}
-        is_list = isinstance(module, (nn.ModuleList, nn.Sequential))
-        if is_list and len(children) >= 2 and len(kinds) == 1 and any(True for _ in children[0].children()):
-            found.extend(children)
-            return
+        kinds = Counter(type(child) for child in children)
         for child in children:
-            visit(child)
+            in_a_list = isinstance(module, (nn.ModuleList, nn.Sequential))
+            if in_a_list and kinds[type(child)] >= 2 and any(True for _ in child.children()):
+                found.append(child)
+            else:
+                visit(child)
 
     visit(model)
     return found

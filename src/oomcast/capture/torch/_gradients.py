@@ -1,36 +1,61 @@
-"""How the autograd engine adds gradients: in place where it owns the buffer.
+"""How autograd's C++ code works in place, where it owns the tensor it writes to.
 
-torch refuses to do so for tensor subclasses, which fake tensors are: it makes a third tensor instead. On a GPU there is
-no third tensor, so the recorder turns those additions into in-place ones, under the engine's own conditions: gradient
-mode is off, the buffer is dense, and nobody else holds it.
+It refuses to do so for tensor subclasses, which fake tensors are: the engine then sums two gradients into a third tensor,
+and the formulas of `max`, `gather`, indexing and others scatter into a copy of the zeros that they have just made. On a
+GPU there is no such copy, so the recorder turns these calls into their in-place forms, under torch's own conditions:
+gradient mode is off, the tensor is dense, and nobody else holds it.
 """
 
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["is_engine_accumulation"]
+__all__ = ["as_on_cuda"]
 
-_ENGINE_FRAMES = {"_engine_run_backward"}
+_aten = torch.ops.aten
+_IN_PLACE: dict[Any, Any] = {
+    _aten.add.Tensor: _aten.add_.Tensor,
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.scatter.value: _aten.scatter_.value,
+    _aten.scatter_add.default: _aten.scatter_add_.default,
+    _aten.index_add.default: _aten.index_add_.default,
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.index_fill.int_Scalar: _aten.index_fill_.int_Scalar,
+    _aten.masked_scatter.default: _aten.masked_scatter_.default,
+}
+_ENGINE = "_engine_run_backward"
+_SOLE_OWNER = 2
+"""The engine's reference, and the Python storage object that the recorder's weak reference keeps."""
 
 
-def is_engine_accumulation(args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether this `add` is the engine summing into a buffer that it owns alone."""
-    if kwargs or torch.is_grad_enabled() or len(args) != 2:
-        return False
-    buffer, incoming = args
-    if not isinstance(buffer, FakeTensor) or not isinstance(incoming, FakeTensor):
-        return False
-    if buffer.shape != incoming.shape or buffer.dtype != incoming.dtype:
-        return False
-    # Frames: this function, the recorder's two, then whoever called torch; C++ nodes have no frame of their own.
-    if sys._getframe(3).f_code.co_name not in _ENGINE_FRAMES:
-        return False
-    return torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= _SOLE_OWNER and _is_dense(buffer)
+def as_on_cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The operator that CUDA would run: the in-place form, if C++ code in backward called it on a tensor of its own."""
+    in_place = _IN_PLACE.get(func)
+    if in_place is None or torch.is_grad_enabled():
+        return func
+    target = args[0]
+    if not isinstance(target, FakeTensor) or not _called_by_the_engine(sys._getframe(2)):
+        return func
+    if func is _aten.add.Tensor:
+        other = args[1]
+        if kwargs or not isinstance(other, FakeTensor):
+            return func
+        if target.shape != other.shape or target.dtype != other.dtype:
+            return func
+    owns = torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= _SOLE_OWNER
+    return in_place if owns and _is_dense(target) else func
+
+
+def _called_by_the_engine(frame: FrameType | None) -> bool:
+    """Frames of the recorder stand between; nodes written in C++ have no frame, those in Python have the user's."""
+    while frame is not None and frame.f_code.co_name in ("_dispatch", "__torch_dispatch__", "inner", "_fn"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == _ENGINE
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -42,7 +67,3 @@ def _is_dense(tensor: torch.Tensor) -> bool:
                 return False
             expected *= extent
     return True
-
-
-_SOLE_OWNER = 2
-"""The engine's reference, and the Python storage object that the recorder's weak reference keeps."""

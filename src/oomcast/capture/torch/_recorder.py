@@ -11,16 +11,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from oomcast.devices import Gpu
 from oomcast.trace import Category, Phase
 
 from ._devices import HOST
-from ._gradients import is_engine_accumulation
+from ._gradients import as_on_cuda
 from ._kernels import KERNELS
 from ._ledger import Ledger
 from ._operators import RULES
 from ._scope import Scope
 from ._values import Values
-from .personality import FAKE_KERNELS, OUTPUT_CORRECTIONS, internal_scratch
+from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, internal_scratch
+from .personality._reductions import reduction_scratch
 
 __all__ = ["Recorder"]
 
@@ -49,13 +51,14 @@ _aten_names: dict[Any, str] = {}
 class Recorder(TorchDispatchMode):
     """The virtual GPU's own dispatch mode. Tensors on the host stay real while they are small."""
 
-    def __init__(self, ledger: Ledger, scope: Scope) -> None:
+    def __init__(self, ledger: Ledger, scope: Scope, gpu: Gpu) -> None:
         super().__init__()
         self.ledger = ledger
         self.scope = scope
         self.values = Values(ledger)
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.stream = 0
+        self._gpu = gpu
         self.live: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     @classmethod
@@ -77,6 +80,11 @@ class Recorder(TorchDispatchMode):
             out = rule(self, func, args, kwargs)
             if out is not NotImplemented:
                 return out
+        composite = COMPOSITES.get(func)
+        if composite is not None:
+            # Without autograd (`torch.inference_mode`) composites come whole; on the GPU they are taken apart as well.
+            with self:
+                return composite(*args, **kwargs)
         if FakeTensor not in types:
             device = kwargs.get("device")
             if device is None or device.index is None:
@@ -85,9 +93,8 @@ class Recorder(TorchDispatchMode):
             self.scope.remember_node()
         given = args
         args, kwargs = self._all_fake(args), {key: self._fake(value) for key, value in kwargs.items()}
-        if func is _aten.add.Tensor and self.ledger.phase is Phase.BACKWARD and is_engine_accumulation(args, kwargs):
-            # CUDA's engine adds into the buffer it owns; it will not do so for a tensor subclass, so we do.
-            func = _aten.add_.Tensor
+        if self.ledger.phase is Phase.BACKWARD:
+            func = as_on_cuda(func, args, kwargs)
         out = self.run_fake(func, types, args, kwargs)
         correction = OUTPUT_CORRECTIONS.get(func)
         if correction is not None:
@@ -98,8 +105,7 @@ class Recorder(TorchDispatchMode):
             kernels(self, func, args, kwargs, out)
         else:
             self.hold_all(func, out)
-        for size in internal_scratch(func, args, kwargs, out):
-            self.scratch(func, size)
+        self._scratch(func, args, kwargs, out)
         self.values.follow(func, given, kwargs, out)
         return out
 
@@ -182,12 +188,18 @@ class Recorder(TorchDispatchMode):
 
         live[key] = (weakref.ref(storage, gone), index)
 
-    def scratch(self, func: Any, nbytes: int) -> None:
-        """Memory that a kernel takes and gives back while it runs, and no tensor shows."""
-        if nbytes:
-            module, source = self.scope.here()
-            name = operator_name(func)
-            index = self.ledger.allocate(nbytes, name, module, source, (), "", self.stream, Category.WORKSPACE)
+    def _scratch(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        """Memory that a kernel takes and gives back while it runs, and no tensor shows: all of it at once."""
+        sizes = internal_scratch(func, args, kwargs, out) or reduction_scratch(func, args, kwargs, self._gpu)
+        if not sizes or not any(sizes) or not _on_virtual_gpu(args):
+            return
+        module, source = self.scope.here()
+        taken = [
+            self.ledger.allocate(size, operator_name(func), module, source, (), "", self.stream, Category.WORKSPACE)
+            for size in sizes
+            if size
+        ]
+        for index in reversed(taken):
             self.ledger.free(index)
 
     def label(self, tensor: Any, category: Category, name: str = "") -> None:
@@ -214,6 +226,10 @@ def operator_name(func: Any) -> str:
     if name is None:
         name = _aten_names[func] = func if isinstance(func, str) else str(func).removesuffix(".default")
     return name
+
+
+def _on_virtual_gpu(args: Any) -> bool:
+    return any(isinstance(arg, FakeTensor) and arg.fake_device.index is not None for arg in args)
 
 
 def _numel(size: Any) -> int:

@@ -1,4 +1,4 @@
-"""Where the job is: which module's forward, which line of the user's code; in backward, those of the forward operator."""
+"""Where the job is: whose forward, which line of the user's code; in backward, those of the forward operator."""
 
 from __future__ import annotations
 

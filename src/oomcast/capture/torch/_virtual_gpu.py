@@ -46,10 +46,12 @@ class VirtualGpu:
         self.gpu = gpu
         self.ledger = Ledger()
         self.scope = Scope()
-        self.recorder = Recorder(self.ledger, self.scope)
+        self.recorder = Recorder(self.ledger, self.scope, gpu)
         self._models: dict[int, nn.Module] = {}
         self._names: dict[int, str] = {}
         """By the parameter's id; the models are kept, so ids stay theirs."""
+        self._in_engine = False
+        self._stepped = False
 
     def trace(self, workload: dict[str, Any] | None = None) -> Trace:
         """The record up to now; it may be asked for again later."""
@@ -59,16 +61,24 @@ class VirtualGpu:
     # -- phases --------------------------------------------------------------------------------------------------
 
     def enter(self, phase: Phase, step: int | None = None) -> None:
+        """From here on the job is in this phase; it stays there until the next is entered."""
+        if step is not None:
+            self._stepped = False
         self.ledger.enter(phase, self.ledger.step if step is None else step)
 
     @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
+    def backward(self) -> Iterator[None]:
+        """Within the autograd engine. A gradient taken inside of a module's forward returns to the forward."""
         before = self.ledger.phase
-        self.enter(phase)
+        nested = self._in_engine or self.scope.inside_module
+        self._in_engine, was_in_engine = True, self._in_engine
+        self.enter(Phase.BACKWARD)
         try:
             yield
         finally:
-            self.enter(before)
+            self._in_engine = was_in_engine
+            if nested:
+                self.enter(before)
 
     # -- categories ----------------------------------------------------------------------------------------------
 
@@ -79,11 +89,16 @@ class VirtualGpu:
 
     def saw_model(self, module: nn.Module) -> None:
         """A module's parameters and buffers are known for what they are from its first forward on."""
-        if id(module) not in self._models:
-            self._models[id(module)] = module
-        if self.ledger.phase is Phase.BUILD:
-            self.enter(Phase.FORWARD, max(self.ledger.step, 0))
+        self._models.setdefault(id(module), module)
+        if not self._in_engine and self.ledger.phase is not Phase.FORWARD:
+            step = max(self.ledger.step, 0)
+            self.enter(Phase.FORWARD, step + 1 if self._stepped else step)
         self._label_state()
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """After an optimizer's step: the next forward belongs to the next training step."""
+        self.label_optimizer(optimizer)
+        self._stepped = True
 
     def label(self, tree: Any, category: Category, name: str = "") -> None:
         """Label every tensor in a nest of containers."""
@@ -217,7 +232,7 @@ def _install_engine(patches: Patches, virtual: VirtualGpu, functions: VirtualDev
     run = torch.autograd.graph._engine_run_backward
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        with virtual.phase(Phase.BACKWARD), functions:
+        with virtual.backward(), functions:
             result = run(*args, **kwargs)
         virtual.label_gradients()
         virtual.scope.forget_nodes()
@@ -258,16 +273,13 @@ def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: 
     """Optimizers choose foreach and fused kernels as on CUDA; their step and zero_grad are phases."""
     patches.set(_foreach_utils, "_foreach_supported_types", [*_foreach_utils._foreach_supported_types, FakeTensor])
     patches.set(_optimizer, "_foreach_supported_types", [*_optimizer._foreach_supported_types, FakeTensor])
-    before: list[Phase] = []
 
     def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
-        before.append(virtual.ledger.phase)
         virtual.label_gradients()
         virtual.enter(Phase.OPTIMIZER)
 
     def end(optimizer: Any, args: Any, kwargs: Any) -> None:
-        virtual.label_optimizer(optimizer)
-        virtual.enter(before.pop() if before else Phase.FORWARD)
+        virtual.stepped(optimizer)
 
     for handle in (
         _optimizer.register_optimizer_step_pre_hook(begin),
@@ -277,8 +289,8 @@ def _install_optimizers(patches: Patches, stack: contextlib.ExitStack, virtual: 
     zero_grad = Optimizer.zero_grad
 
     def zero_grad_as_phase(self: Any, set_to_none: bool = True) -> None:
-        with virtual.phase(Phase.ZERO_GRAD):
-            zero_grad(self, set_to_none)
+        virtual.enter(Phase.ZERO_GRAD)
+        zero_grad(self, set_to_none)
 
     patches.set(Optimizer, "zero_grad", zero_grad_as_phase)
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from oomcast.errors import BadInput, UnknownName
 from oomcast.workload import Workload
 
-from ._loaded import LoadedJob, default_loss
+from ._loaded import LoadedJob
 
 __all__ = ["import_library", "load_timm", "load_torchvision"]
 
@@ -40,7 +40,7 @@ def import_library(name: str) -> Any:
 
 
 def _import_torchvision() -> None:
-    """torchvision built for another torch lacks its compiled operators; their schemas are enough for us to import it."""
+    """torchvision built for another torch lacks its compiled operators; their schemas are enough to import it."""
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
@@ -76,7 +76,15 @@ def load_timm(name: str, workload: Workload) -> LoadedJob:
         except TypeError:
             return timm.create_model(name, pretrained=False, **{k: v for k, v in options.items() if k != "img_size"})
 
-    return LoadedJob(model, partial(_images, workload.batch_size, _image_shape(shape)), default_loss)
+    return LoadedJob(model, partial(_images, workload.batch_size, _image_shape(shape)), _timm_loss)
+
+
+def _timm_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    """As timm's own training does, the first of several heads counts. Encoders without classes give features."""
+    images, labels = batch
+    output = model(images)
+    scores = output[0] if isinstance(output, (tuple, list)) else output
+    return F.cross_entropy(scores, labels) if scores.dim() == 2 else scores.float().mean()
 
 
 def load_torchvision(name: str, workload: Workload) -> LoadedJob:

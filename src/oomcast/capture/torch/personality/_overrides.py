@@ -9,9 +9,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["Overrides", "composite", "exists", "overload"]
+__all__ = ["COMPOSITES", "Overrides", "composite", "exists", "overload"]
 
 _CAN_ALLOW_OVERRIDE = "allow_override" in inspect.signature(torch.library.Library.impl).parameters
+
+
+COMPOSITES: dict[Any, Callable[..., Any]] = {}
+"""Composite operator → the kernel in its place, while a personality is in place.
+
+Under `torch.inference_mode` there is no autograd key, and modes meet the composites whole: a recorder that finds one
+here can run its kernel with itself entered again, and so see the operators inside.
+"""
 
 
 def overload(name: str) -> Any:
@@ -55,9 +63,12 @@ class Overrides:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._library.impl(name, kernel, key, **options)
+        if key == "AutogradCPU":
+            COMPOSITES[overload(name)] = kernel
 
     def remove(self) -> None:
         """Take all kernels away: the dispatcher falls back to those that were there before."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
+            COMPOSITES.clear()

@@ -1,4 +1,4 @@
-"""Recurrent layers on CUDA without cuDNN (bf16, or cuDNN switched off): a loop over time with fused cells.
+"""Recurrent layers on CUDA without cuDNN (switched off, or absent): a loop over time with fused cells.
 
 The loop is that of aten/src/ATen/native/RNN.cpp. Only what decides memory is followed: the product of the input, the
 product of the state, and the fused cell of each step, whose workspace lives until the backward pass.
