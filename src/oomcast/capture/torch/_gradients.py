@@ -1,9 +1,9 @@
 """How autograd's C++ code works in place, where it owns the tensor it writes to.
 
-It refuses to do so for tensor subclasses, which fake tensors are: the engine then sums two gradients into a third tensor,
-and the formulas of `max`, `gather`, indexing and others scatter into a copy of the zeros that they have just made. On a
-GPU there is no such copy, so the recorder turns these calls into their in-place forms, under torch's own conditions:
-gradient mode is off, the tensor is dense, and nobody else holds it.
+It refuses to do so for tensor subclasses, which fake tensors are: the engine then sums two gradients into a third
+tensor, and the formulas of `max`, `gather`, indexing and others scatter into a copy of the zeros that they have just
+made. On a GPU there is no such copy, so the recorder turns these calls into their in-place forms, under torch's own
+conditions: gradient mode is off, the tensor is dense, and nobody else holds it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The values of small tensors on the virtual GPU, where they can be known.
 
-Model code reads values: masks (`mask.all()`), lengths (`lengths.max().item()`), drop-path rates. A fake tensor has none.
-So where all inputs of an operator are known and small, it also runs for real on the host, and the result goes with the
-fake tensor. Where a value is read that is not known, a stand-in is given, and that is stated as an assumption.
+Model code reads values: masks (`mask.all()`), lengths (`lengths.max().item()`), drop-path rates. A fake tensor has
+none. So where all inputs of an operator are known and small, it also runs for real on the host, and the result goes
+with the fake tensor. Where a value is read that is not known, a stand-in is given, and that is stated as an
+assumption.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scratch of CUDA's reductions: partial results of outputs that several thread blocks share.
 
-A long reduction with few outputs is split over thread blocks; what each found goes through a buffer in global memory, with
-a counter for each group of blocks. Over a strided dimension (the gradient of a bias, a transposed layout) that buffer is
-blocks x outputs x 128 values: 100 MB and more. Follows aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`,
+A long reduction with few outputs is split over thread blocks; what each found goes through a buffer in global memory,
+with a counter for each group of blocks. Over a strided dimension (the gradient of a bias, a transposed layout) that
+buffer is blocks x outputs x 128 values: 100 MB and more. Follows aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`,
 `global_memory_size`, `semaphore_size`), and TensorIterator's order of dimensions.
 """
 
@@ -94,7 +94,7 @@ def _argument(args: Sequence[Any], kwargs: dict[str, Any], position: int, name: 
 
 
 def _loops(tensor: torch.Tensor, dims: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """(extent, stride) of the reduced loops and of the others, the fastest first, neighbours fused where they can be."""
+    """(extent, stride) of the reduced loops and of the others: the fastest first, neighbours fused where possible."""
     count = tensor.dim()
     chosen = range(count) if dims is None or dims == [] or dims == () else [dims] if isinstance(dims, int) else dims
     reduced = {dim % count for dim in chosen} if count else set()
@@ -104,7 +104,8 @@ def _loops(tensor: torch.Tensor, dims: Any) -> tuple[list[tuple[int, int]], list
         if tensor.shape[dim] != 1:
             places[dim not in reduced].append(dim)
     for group, members in zip(groups, places, strict=True):
-        for dim in sorted(reversed(members), key=lambda d: tensor.stride(d)):
+        # Of equal strides the last dimension comes first, hence the reversal.
+        for dim in sorted(reversed(members), key=lambda d: tensor.stride(d)):  # noqa: C414
             extent, stride = tensor.shape[dim], tensor.stride(dim)
             # The output is laid out in the order of dimensions, so loops of outputs fuse only where that agrees too.
             if group and group[-1][0] * group[-1][1] == stride:

@@ -1,0 +1,207 @@
+"""Convolution workspaces asked of cuDNN's own heuristics, for a GPU that need not be here.
+
+cuDNN runs in a process of its own: it wants a libcuda under that name, which must not get into a process that may have
+a CUDA build of torch; its libraries take 300 MB; and a crash in them must not be ours. A question costs about 3 ms, the
+first one 0.5 s; both are saved when the answer is on disk.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, NamedTuple
+
+from ...devices import Gpu
+from ...errors import OomcastError
+from ._cache import AnswerCache, cache_folder, key_of
+from ._query import Query
+
+__all__ = ["Answer", "Cudnn", "CudnnUnavailable", "shared_cudnn"]
+
+PACKAGES = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu11")
+OLDEST = (9, 8)
+"""The first cuDNN that answers for a described GPU."""
+START_LIMIT = 60.0
+ANSWER_LIMIT = 30.0
+
+
+class CudnnUnavailable(OomcastError):
+    """cuDNN's libraries or its Python frontend are not installed, too old, or do not start here."""
+
+
+class Answer(NamedTuple):
+    plans: tuple[int, ...]
+    """Workspaces in the order in which plans are tried on a full device: each smaller than the one before."""
+    largest: int
+    """The largest of all plans: what `cudnn.benchmark` tries."""
+
+
+class Cudnn:
+    """The installed cuDNN. Raises CudnnUnavailable if there is none that can answer."""
+
+    def __init__(self, cache: AnswerCache | None = None) -> None:
+        if importlib.util.find_spec("cudnn") is None:
+            raise CudnnUnavailable("cuDNN's Python frontend is not installed (nvidia-cudnn-frontend).")
+        self._cache = cache
+        self._known: dict[str, Answer | None] = {}
+        self._worker: _Worker | None = None
+        self._lock = threading.Lock()
+        self.version = _installed_version() or self._started().version
+        if self.version < OLDEST:
+            raise CudnnUnavailable(f"cuDNN {_text(self.version)} only answers for a GPU that is present; 9.8 is needed.")
+
+    @property
+    def name(self) -> str:
+        return f"cudnn {_text(self.version)}"
+
+    def start(self) -> None:
+        """Load the libraries now, to have them ready later."""
+        with self._lock:
+            self._started()
+
+    def ask(self, gpu: Gpu, query: Query, *, tf32: bool = True) -> Answer | None:
+        """What the plans of this convolution take on that GPU; None if cuDNN has no plan or cannot answer."""
+        tf32 = tf32 or query.dtype != "float32"
+        device = gpu.cudnn_properties()
+        key = key_of(self.version, device, tf32, query)
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._cached(key) or self._asked(key, device, tf32, query)
+            return self._known[key]
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+        self._worker = None
+        if self._cache is not None:
+            self._cache.close()
+
+    def _cached(self, key: str) -> Answer | None:
+        kept = self._cache.get(key) if self._cache is not None else None
+        return Answer(tuple(kept[1:]), kept[0]) if kept is not None and len(kept) > 1 else None
+
+    def _asked(self, key: str, device: dict[str, Any], tf32: bool, query: Query) -> Answer | None:
+        worker = self._started()
+        reply = worker.ask({"device": device, "tf32": tf32, "query": query})
+        if reply is None:  # it crashed or hangs on this one; the next question gets a fresh process
+            worker.stop()
+            self._worker = None
+            return None
+        if "error" in reply:
+            return None
+        answer = Answer(tuple(reply["plans"]), reply["largest"])
+        if self._cache is not None:
+            self._cache.put(key, (answer.largest, *answer.plans))
+        return answer
+
+    def _started(self) -> _Worker:
+        if self._worker is None or not self._worker.is_ours():
+            self._worker = _Worker()
+            atexit.register(self._worker.stop)
+        return self._worker
+
+
+class _Worker:
+    """The process with the libraries."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._buffer = b""
+        self._log = tempfile.TemporaryFile()
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "oomcast.simulate.cudnn._worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        hello = self._read(START_LIMIT)
+        if hello is None or "version" not in hello:
+            self.stop()
+            reason = (hello or {}).get("error") or "its process ended while it was loading"
+            raise CudnnUnavailable(f"cuDNN does not start here: {reason}.")
+        self.version = _split(hello["version"])
+
+    def is_ours(self) -> bool:
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return None
+        return self._read(ANSWER_LIMIT)
+
+    def stop(self) -> None:
+        if self._owner != os.getpid():
+            return
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue
+
+    def _read(self, limit: float) -> dict[str, Any] | None:
+        """One line, or None if none came in time."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + limit
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not selector.select(remaining):
+                    return None
+                chunk = os.read(descriptor, 1 << 16)
+                if not chunk:
+                    return None
+                self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        content = json.loads(line)
+        return content if isinstance(content, dict) else None
+
+
+@functools.cache
+def shared_cudnn() -> Cudnn:
+    """The one of this process, with the user's cache on disk. Raises CudnnUnavailable."""
+    return Cudnn(AnswerCache(cache_folder()))
+
+
+def _installed_version() -> tuple[int, int] | None:
+    """From the packages' metadata, so that a warm cache needs no library; None for a cuDNN installed otherwise."""
+    for package in PACKAGES:
+        try:
+            match = re.match(r"(\d+)\.(\d+)", importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if match:
+            return int(match.group(1)), int(match.group(2))
+    return None
+
+
+def _split(version: int) -> tuple[int, int]:
+    """cuDNN writes 9.20.0 as 92000 (8.9.2 as 8902)."""
+    return (version // 10000, version // 100 % 100) if version >= 90000 else (version // 1000, version // 100 % 10)
+
+
+def _text(version: tuple[int, int]) -> str:
+    return "{}.{}".format(*version)
