@@ -8,7 +8,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _DEVICES = {
     "NVIDIA GeForce RTX 3090": "rtx-3090",
     "NVIDIA GeForce RTX 4090": "rtx-4090",
 }
+_MATMUL_KINDS = ("swiglu", "geglu", "tiled_swiglu", "tiled_geglu")
 NOT_REBUILT = {
     "fused_moe": "how many tokens each expert gets depends on data",
     "multi_token_attention": "convolution workspaces are not modelled yet",
@@ -57,12 +58,14 @@ class Row:
     kind: str
     device: str
     settings: str
+    sweep: str
+    """What stays the same while one size is varied."""
     measured: float
     """MiB."""
     estimated: float | None
     reason: str = ""
     leftover: float = 0.0
-    """MiB that earlier runs in the same process still held, the same for all rows of the campaign."""
+    """MiB that earlier runs in the same process still held, the same for all rows of a sweep."""
 
     @property
     def error(self) -> float:
@@ -86,6 +89,8 @@ def _measure(kind: str, settings: dict[str, Any], device: str) -> float:
     from .liger_builders import BUILDERS
 
     with oomcast.virtual_gpu(device):
+        if settings["mode"] != "full" and kind in _MATMUL_KINDS:
+            _use_both_cublas_handles()
         iteration = BUILDERS[kind](settings)
         peak = 0
         for _ in range(_ITERATIONS):
@@ -93,6 +98,12 @@ def _measure(kind: str, settings: dict[str, Any], device: str) -> float:
             iteration()
             peak = torch.cuda.max_memory_allocated()
     return peak / MIB
+
+
+def _use_both_cublas_handles() -> None:
+    """The modes were measured one after the other in one process: forward rows too have the workspace of backward."""
+    x = torch.ones(1, 1, device="cuda", requires_grad=True)
+    (x @ x).backward()
 
 
 def rows(groundtruth: Path, progress: Callable[[str], None]) -> list[Row]:
@@ -105,26 +116,27 @@ def rows(groundtruth: Path, progress: Callable[[str], None]) -> list[Row]:
             kind, _, provider = row["model"].partition("/")
             measured = float(row["value_gib"]) * 1024
             text = f"{row['input_shape'].partition(';')[0]} {row['task'].rpartition('=')[2]}"
-            blank = Row(kind, row["gpu"].removeprefix("NVIDIA "), text, measured, None)
+            sweep = row["input_shape"].partition(";")[2]
+            blank = Row(kind, row["gpu"].removeprefix("NVIDIA "), text, sweep, measured, None)
             if provider == "torch_compile":
-                found.append(Row(kind, blank.device, text, measured, None, "compiled by Inductor, not plain PyTorch"))
+                found.append(replace(blank, reason="compiled by Inductor, not plain PyTorch"))
             elif kind not in BUILDERS:
-                found.append(Row(kind, blank.device, text, measured, None, NOT_REBUILT.get(kind, "not known")))
+                found.append(replace(blank, reason=NOT_REBUILT.get(kind, "not known")))
             else:
                 progress(f"{kind}, {blank.device}, {text}")
                 estimated = _measure(kind, _settings(row), _DEVICES[row["gpu"]])
-                found.append(Row(kind, blank.device, text, measured, estimated))
+                found.append(replace(blank, estimated=estimated))
     return _with_leftovers(found)
 
 
 def _with_leftovers(found: list[Row]) -> list[Row]:
-    """The embedding rows came after compiled runs in the same process, which still held 12 GiB: one figure for all."""
-    held = [row.measured - row.estimated for row in found if row.kind == "embedding" and row.estimated is not None]
-    if not held:
-        return found
-    leftover = statistics.median(held)
+    """The embedding rows came after compiled runs in the same process, which still held 12 GiB: one figure a sweep."""
+    held: dict[str, list[float]] = defaultdict(list)
+    for row in found:
+        if row.kind == "embedding" and row.estimated is not None:
+            held[row.sweep].append(row.measured - row.estimated)
     return [
-        Row(row.kind, row.device, row.settings, row.measured, row.estimated, row.reason, leftover)
+        replace(row, leftover=statistics.median(held[row.sweep]))
         if row.kind == "embedding" and row.estimated is not None
         else row
         for row in found
@@ -168,7 +180,7 @@ def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
         ],
         [f"{kind}: {count} rows not rebuilt: {reason}" for (kind, reason), count in sorted(reasons.items())]
         + [
-            f"embedding: {row.leftover:,.0f} MiB that the process already held are added to every row of the campaign"
-            for row in rebuilt[:0] + [row for row in rebuilt if row.leftover][:1]
+            f"embedding,{sweep}: {leftover:,.2f} MiB that the process already held are added to each row"
+            for sweep, leftover in sorted({(row.sweep, row.leftover) for row in rebuilt if row.leftover})
         ],
     )

@@ -210,7 +210,8 @@ def _rope(s: Settings) -> Iteration:
     k = _random(1, tokens, pairs, size, dtype=s["dtype"]).transpose(1, 2)
     dq, dk = (torch.randn_like(q), torch.randn_like(k)) if old else (None, None)
     positions = torch.arange(tokens, device="cuda").unsqueeze(0)
-    angles = positions[:, :, None].float() * torch.rand(size // 2, device="cuda")
+    frequencies = torch.rand(1, size // 2, 1, device="cuda")
+    angles = (frequencies @ positions[:, None, :].float()).transpose(1, 2)
     angles = torch.cat((angles, angles), dim=-1)
     cos, sin = angles.cos().to(s["dtype"]), angles.sin().to(s["dtype"])
     del angles
@@ -295,8 +296,7 @@ def _relu_squared(s: Settings) -> Iteration:
     x = _rows(s)
 
     def full() -> None:
-        active = F.relu(x)
-        y = active * active
+        y = torch.pow(F.relu(x), 2)
         y.backward(torch.ones_like(y), retain_graph=True)
 
     return full
@@ -317,7 +317,8 @@ def _sparsemax_of(x: Tensor) -> Tensor:
 def _sparsemax(s: Settings) -> Iteration:
     rows, width = (s["B"] * s["T"], s["V"]) if "V" in s else (s["BT"], s["hidden_size"])
     x = _random(rows, width, dtype=s["dtype"])
-    return _modes(s, lambda: _sparsemax_of(x))
+    gradient = torch.randn_like(x) if "V" in s else None
+    return _modes(s, lambda: _sparsemax_of(x), gradient)
 
 
 def _group_norm(s: Settings) -> Iteration:

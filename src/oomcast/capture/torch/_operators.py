@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from oomcast.trace import Phase
+
 if TYPE_CHECKING:
     from ._recorder import Recorder
 
@@ -134,6 +136,39 @@ def _index(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> 
         return func(args[0], expanded, *args[2:], **kwargs)
 
 
+def _finite(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`isnan`, `isinf`: nothing is, so that checks which count them pass."""
+    if not isinstance(args[0], FakeTensor):
+        return NotImplemented
+    out = recorder.run_fake(func, (FakeTensor,), args, kwargs)
+    recorder.hold_all(func, out)
+    recorder.values.know(out, torch.zeros((), dtype=torch.bool).expand(out.shape))
+    return out
+
+
+def _grouped_mm(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """torch's own fake kernel takes bf16 only; CUDA's multiplies group by group in the other types, into one output."""
+    left, right = args[:2]
+    if not isinstance(left, FakeTensor) or left.dtype == torch.bfloat16:
+        return NotImplemented
+    if torch.is_grad_enabled() and recorder.ledger.phase is Phase.FORWARD:
+        recorder.scope.remember_node()
+    rows, columns = left.shape[-2], right.shape[-1]
+    if left.dim() == right.dim():
+        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+        groups = left.shape[0] if left.dim() == 3 or offsets is None else offsets.shape[0]
+        shape: tuple[int, ...] = (groups, rows, columns)
+    else:
+        shape = (rows, columns)
+    to_16_bytes = 16 // left.element_size()
+    width = -(-columns // to_16_bytes) * to_16_bytes
+    strides = (rows * width, width, 1)[-len(shape) :]
+    with recorder.fake_mode:
+        out = torch.empty_strided(shape, strides, dtype=left.dtype, device=left.device)
+    recorder.hold_all(func, out)
+    return out
+
+
 def _unscale(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """GradScaler looks for infinities: there are none, so the optimizer steps, as in all but the first few steps."""
     found = args[1]
@@ -164,4 +199,7 @@ RULES: dict[Any, Any] = {
     _aten.index_put.default: _index,
     _aten.index_put_.default: _index,
     _aten._index_put_impl_.default: _index,
+    _aten.isnan.default: _finite,
+    _aten.isinf.default: _finite,
+    _aten._grouped_mm.default: _grouped_mm,
 }

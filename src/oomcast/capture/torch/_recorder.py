@@ -15,6 +15,7 @@ from oomcast.devices import Gpu
 from oomcast.trace import Category, Phase
 
 from ._devices import HOST
+from ._fakes import FakeKernels
 from ._gradients import as_on_cuda
 from ._kernels import KERNELS
 from ._ledger import Ledger
@@ -57,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self.scope = scope
         self.values = Values(ledger)
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fake_kernels = FakeKernels(self.fake_mode)
         self.stream = 0
         self._gpu = gpu
         self.live: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -128,7 +130,7 @@ class Recorder(TorchDispatchMode):
         if kernel is not None:
             with self.fake_mode:
                 return kernel(func, args, kwargs)
-        return self.fake_mode.dispatch(func, types, args, kwargs)
+        return self._fake_kernels(func, types, args, kwargs)
 
     def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func in _SIZED_FACTORIES:

@@ -59,7 +59,9 @@ class Cudnn:
         self._lock = threading.Lock()
         self.version = _installed_version() or self._started().version
         if self.version < OLDEST:
-            raise CudnnUnavailable(f"cuDNN {_text(self.version)} only answers for a GPU that is present; 9.8 is needed.")
+            raise CudnnUnavailable(
+                f"cuDNN {_text(self.version)} only answers for a GPU that is present; 9.8 is needed."
+            )
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ every run.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,23 +32,25 @@ def make_batch(config: Any, model_class: Any, workload: Workload) -> dict[str, A
     if main not in takes and "input_ids" in takes:
         main = "input_ids"
     sizes = _Sizes(config, workload)
-    batch: dict[str, Any] = {}
-    if main == "input_ids":
-        batch["input_ids"] = sizes.tokens()
-        if "attention_mask" in takes:
-            batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    elif main in _MAIN_INPUTS:
-        batch[main] = _MAIN_INPUTS[main](sizes)
-    else:
+    if main not in _INPUTS:
         raise BadInput(f"hf models with the input {main!r} need a job file with batch().")
+    batch: dict[str, Any] = {main: _INPUTS[main](sizes)}
+    wanted = {name for name, parameter in takes.items() if parameter.default is inspect.Parameter.empty}
     if "return_loss" in takes:
         # Two encoders, one loss between them: the other one's input is needed too.
         batch["return_loss"] = True
-        for other in ("input_ids", "pixel_values", "input_features"):
-            if other in takes and other not in batch:
-                batch[other] = sizes.tokens() if other == "input_ids" else _MAIN_INPUTS[other](sizes)
-    elif "input_ids" in takes and main != "input_ids" and "decoder_input_ids" not in takes:
-        batch["input_ids"] = sizes.tokens()
+        wanted |= {"input_ids", "pixel_values", "input_features"}
+    elif main == "input_ids" and _sees_by_itself(config):
+        wanted.add("pixel_values")
+    elif "decoder_input_ids" not in takes:
+        wanted.add("input_ids")
+    for name in sorted(wanted & takes.keys() & _INPUTS.keys() - batch.keys()):
+        batch[name] = _INPUTS[name](sizes)
+    if "attention_mask" in takes:
+        if "input_ids" in batch:
+            batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        elif main == "input_features" and not _bins_first(sizes):
+            batch["attention_mask"] = torch.ones(batch[main].shape[:2], dtype=torch.long)
     if "future_values" in takes:
         batch.update(_series(sizes, takes))
     labels = _labels(model_class, sizes, batch) if "labels" in takes else None
@@ -56,6 +59,12 @@ def make_batch(config: Any, model_class: Any, workload: Workload) -> dict[str, A
     if "decoder_input_ids" in takes and labels is None:
         batch["decoder_input_ids"] = sizes.tokens(sizes.decoder_tokens)
     return batch
+
+
+def _sees_by_itself(config: Any) -> bool:
+    """Whether image and text go through one encoder. A language model with a vision tower also trains on text alone;
+    its images stand behind special tokens, as many as its processor says."""
+    return getattr(config, "image_size", None) is not None and getattr(config, "vision_config", None) is None
 
 
 class _Sizes:
@@ -138,12 +147,18 @@ def _features(sizes: _Sizes) -> torch.Tensor:
         if len(given) != 2:
             raise BadInput("sound features have two extents, like 80x3000 (bins x frames).")
         return torch.randn(sizes.batch_size, *given)
-    own = sizes.get("input_feat_per_channel", "feature_projection_input_dim")
-    bins = own or sizes.get("num_mel_bins") or 80
+    bins = sizes.get(*_FRAMES_FIRST, "num_mel_bins") or 80
     positions = sizes.get("max_source_positions")
-    if own is None and positions:
+    if _bins_first(sizes):
         return torch.randn(sizes.batch_size, bins, 2 * positions)
     return torch.randn(sizes.batch_size, min(positions or _DEFAULT_TOKENS, 2 * _DEFAULT_TOKENS), bins)
+
+
+_FRAMES_FIRST = ("input_feat_per_channel", "feature_projection_input_dim")
+
+
+def _bins_first(sizes: _Sizes) -> bool:
+    return sizes.get(*_FRAMES_FIRST) is None and bool(sizes.get("max_source_positions"))
 
 
 def _waveform(sizes: _Sizes) -> torch.Tensor:
@@ -157,10 +172,11 @@ def _waveform(sizes: _Sizes) -> torch.Tensor:
 
 
 def _past(sizes: _Sizes) -> torch.Tensor:
-    length = sizes.get("context_length") or 32
-    channels = sizes.get("num_input_channels", "input_size") or 1
-    lags = max(sizes.get("lags_sequence") or [0])
-    return torch.randn(sizes.batch_size, length + lags, *((channels,) if channels > 1 else ()))
+    length = (sizes.get("context_length") or 32) + max(sizes.get("lags_sequence") or [0])
+    channels = sizes.get("num_input_channels")
+    if channels is None and (sizes.get("input_size") or 1) > 1:
+        channels = sizes.get("input_size")
+    return torch.randn(sizes.batch_size, length, *((channels,) if channels else ()))
 
 
 def _series(sizes: _Sizes, takes: Any) -> dict[str, torch.Tensor]:
@@ -176,8 +192,11 @@ def _series(sizes: _Sizes, takes: Any) -> dict[str, torch.Tensor]:
     return batch
 
 
-_MAIN_INPUTS = {
+_INPUTS: dict[str, Callable[[_Sizes], torch.Tensor]] = {
+    "input_ids": lambda sizes: sizes.tokens(),
+    "inputs": lambda sizes: sizes.tokens(),
     "pixel_values": _pixels,
+    "pixel_values_videos": _pixels,
     "input_features": _features,
     "input_values": _waveform,
     "past_values": _past,

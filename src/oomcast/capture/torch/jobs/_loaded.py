@@ -56,9 +56,14 @@ def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
     if isinstance(loss, torch.Tensor):
         return loss
     first = _first_tensor(output)
-    if target is not None and first.dim() >= 2 and not target.dtype.is_floating_point and target.dim() < first.dim():
+    if target is not None and not target.dtype.is_floating_point and _are_classes(first, target):
         return F.cross_entropy(first, target)
     return first.float().mean()
+
+
+def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether the target numbers the classes that stand in the output's second dimension."""
+    return output.dim() >= 2 and target.shape == (output.shape[0], *output.shape[2:])
 
 
 def _first_tensor(output: Any) -> torch.Tensor:
