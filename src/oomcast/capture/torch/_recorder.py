@@ -130,7 +130,15 @@ class Recorder(TorchDispatchMode):
         if kernel is not None:
             with self.fake_mode:
                 return kernel(func, args, kwargs)
-        return self._fake_kernels(func, types, args, kwargs)
+        try:
+            return self._fake_kernels(func, types, args, kwargs)
+        except RuntimeError as error:
+            if "two devices" in str(error) or "two different devices" in str(error):
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                    f"({operator_name(func)})"
+                ) from None
+            raise
 
     def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func in _SIZED_FACTORIES:
