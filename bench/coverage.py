@@ -40,9 +40,10 @@ from oomcast.devices import find_gpu
 from oomcast.trace import Category, Trace
 from oomcast.workload import Workload
 
+from .report import Bar, Outcome
 from .small_configurations import MODEL_TYPES, small_configuration
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 _RESULTS = Path(__file__).parent / "results"
 _GPU = "a100-40gb"
@@ -53,7 +54,13 @@ _CHUNK = 24
 _REAL_LIMIT = 600_000_000
 """Parameters up to which a failed model is also tried on real memory; beyond, on torch's meta device."""
 
-CAPTURED, WRONG, FAILED, UNTRAINABLE = "captured", "wrong", "failed", "untrainable"
+CAPTURED, FAILED, WRONG, UNTRAINABLE = "captured", "failed", "wrong", "untrainable"
+_TITLES = {
+    CAPTURED: "captured",
+    FAILED: "failed, though plain torch trains them",
+    WRONG: "captured, but the Trace disagrees with the model",
+    UNTRAINABLE: "failed, and plain torch fails on the same step too",
+}
 
 
 @dataclass(frozen=True)
@@ -80,25 +87,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     options = parser.parse_args(arguments)
 
-    gc.freeze()
-    torch.set_num_threads(1)
-    sys.setrecursionlimit(20_000)
     names = _names(options.library)
     if options.only:
         names = [name for name in names if fnmatch.fnmatch(name, options.only)]
     names = names[: options.limit]
-    store = _RESULTS / f"coverage-{options.library}.jsonl"
     if options.fresh:
-        store.unlink(missing_ok=True)
+        _store(options.library).unlink(missing_ok=True)
+    results = _results(options.library, names, _show_progress)
+    _print_table(options.library, results)
+    return 0 if _bar(options.library, results).holds else 1
+
+
+def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
+    """For `python -m bench`: both libraries, with what is left of an earlier run."""
+    rows, bars, notes = [], [], []
+    for library in ("timm", "hf"):
+        results = _results(library, _names(library), lambda line, _: progress(line))
+        counts = Counter(result.status for result in results)
+        rows.append([library, str(len(results)), *(str(counts[status]) for status in _TITLES)])
+        bars.append(_bar(library, results))
+        notes += [f"{library}: {', '.join(names)}: {reason}" for _, reason, names in _failures(results)]
+    return Outcome("Captured in training mode", ("library", "tried", *_TITLES.values()), rows, bars, notes)
+
+
+def _results(library: str, names: Sequence[str], progress: Callable[[str, bool], None]) -> list[Result]:
+    """Of every name, from an earlier run where it was captured then."""
+    gc.freeze()
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(20_000)
+    store = _store(library)
     done = {result.name: result for result in _read(store) if result.status == CAPTURED}
-    todo = [name for name in names if name not in done]
     with tempfile.TemporaryDirectory() as folder:
-        for result in _run(options.library, todo, Path(folder)):
+        for result in _run(library, [name for name in names if name not in done], Path(folder), progress):
             done[result.name] = result
             _append(store, result)
-    results = [done[name] for name in names]
-    _print_table(options.library, results)
-    return 0 if _is_enough(options.library, results) else 1
+    return [done[name] for name in names]
 
 
 def _names(library: str) -> list[str]:
@@ -108,10 +131,12 @@ def _names(library: str) -> list[str]:
     return [name for name in MODEL_TYPES if name in known]
 
 
-def _is_enough(library: str, results: Sequence[Result]) -> bool:
-    """98 % of timm's names, or 60 types of transformers."""
-    captured = sum(result.status == CAPTURED for result in results)
-    return captured >= (0.98 * len(results) if library == "timm" else 60)
+def _bar(library: str, results: Sequence[Result]) -> Bar:
+    captured, tried = sum(result.status == CAPTURED for result in results), len(results)
+    if library == "timm":
+        figure = f"{captured} of {tried} ({captured / max(tried, 1):.1%})"
+        return Bar("timm's names that are captured, at least 98 %", figure, captured >= 0.98 * tried)
+    return Bar("types of transformers that are captured, at least 60", str(captured), captured >= 60)
 
 
 # -- one model -------------------------------------------------------------------------------------------------------
@@ -221,7 +246,7 @@ def _peak_rss() -> int:
 # -- many models -----------------------------------------------------------------------------------------------------
 
 
-def _run(library: str, names: Sequence[str], folder: Path) -> Iterator[Result]:
+def _run(library: str, names: Sequence[str], folder: Path, progress: Callable[[str, bool], None]) -> Iterator[Result]:
     """Capture all, in forks of this process; failures are confirmed alone, then on plain torch."""
     begin, failed = time.monotonic(), 0
     for number, result in enumerate(_in_forks(_capture, library, names, folder, _CHUNK), 1):
@@ -232,7 +257,9 @@ def _run(library: str, names: Sequence[str], folder: Path) -> Iterator[Result]:
             if plain.status == FAILED:
                 result = replace(result, status=UNTRAINABLE, reason=f"plain torch: {plain.reason}")
         failed += result.status != CAPTURED
-        _progress(number, len(names), failed, time.monotonic() - begin, result)
+        line = f"{number}/{len(names)}, {failed} not captured, {time.monotonic() - begin:.0f} s: {result.name}"
+        told = "" if result.status == CAPTURED else f" {result.status}: {result.reason}"
+        progress(line + told, bool(told) or number % 25 == 0 or number == len(names))
         yield result
 
 
@@ -321,32 +348,39 @@ def _append(store: Path, result: Result) -> None:
         file.write(json.dumps(asdict(result)) + "\n")
 
 
-def _progress(number: int, total: int, failed: int, seconds: float, result: Result) -> None:
-    line = f"{number}/{total}, {failed} not captured, {seconds:.0f} s: {result.name}"
+def _store(library: str) -> Path:
+    return _RESULTS / f"coverage-{library}.jsonl"
+
+
+def _show_progress(line: str, is_telling: bool) -> None:
+    """On a terminal the same line again and again, elsewhere only lines that tell something."""
     if sys.stderr.isatty():
-        print(f"\r{line[:110]:<110}", end="\n" if number == total else "", file=sys.stderr, flush=True)
-    elif number % 25 == 0 or number == total or result.status != CAPTURED:
-        told = "" if result.status == CAPTURED else f" {result.status}: {result.reason}"
-        print(line + told[:200], file=sys.stderr, flush=True)
+        print(f"\r{line[:110]:<110}", end="", file=sys.stderr, flush=True)
+    elif is_telling:
+        print(line[:240], file=sys.stderr, flush=True)
+
+
+def _failures(results: Sequence[Result]) -> list[tuple[str, str, list[str]]]:
+    """What was not captured, by status and reason, the most frequent reason first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        if result.status != CAPTURED:
+            groups.setdefault((result.status, _general(result.reason)), []).append(result.name)
+    order = list(_TITLES)
+    ranked = sorted(groups.items(), key=lambda group: (order.index(group[0][0]), -len(group[1])))
+    return [(status, reason, names) for (status, reason), names in ranked]
 
 
 def _print_table(library: str, results: Sequence[Result]) -> None:
     by_status = Counter(result.status for result in results)
     total = max(len(results), 1)
     print(f"{library}: {by_status[CAPTURED]} of {len(results)} captured ({100 * by_status[CAPTURED] / total:.1f} %)")
-    for status, title in (
-        (FAILED, "failed, though plain torch trains them"),
-        (WRONG, "captured, but the Trace disagrees with the model"),
-        (UNTRAINABLE, "failed, and plain torch fails on the same step too"),
-    ):
-        groups: dict[str, list[str]] = {}
-        for result in results:
-            if result.status == status:
-                groups.setdefault(_general(result.reason), []).append(result.name)
-        if groups:
-            print(f"\n{title}: {by_status[status]}")
-        for reason, names in sorted(groups.items(), key=lambda group: -len(group[1])):
-            print(f"  {len(names):4d}  {reason}\n        {', '.join(names)}")
+    shown = ""
+    for status, reason, names in _failures(results):
+        if status != shown:
+            print(f"\n{_TITLES[status]}: {by_status[status]}")
+            shown = status
+        print(f"  {len(names):4d}  {reason}\n        {', '.join(names)}")
     captured = [result for result in results if result.status == CAPTURED]
     assumed = Counter(_general(sentence) for result in captured for sentence in set(result.assumptions))
     unsupported = Counter(what for result in captured for what in result.unsupported)

@@ -397,6 +397,59 @@ def _fused_linear_cross_entropy(s: Settings) -> Iteration:
     return full
 
 
+def _fused_linear_jsd(s: Settings) -> Iteration:
+    width, vocabulary = (s["H"], s["V"]) if "H" in s else (s["hidden_size"], s["vocab_size"])
+    student, teacher = (nn.Linear(width, vocabulary, bias=False, dtype=s["dtype"], device="cuda") for _ in range(2))
+    x = _random(s["BT"], width, dtype=s["dtype"])
+    shown = _random(s["BT"], width, dtype=s["dtype"], grad=False)
+
+    def loss() -> Tensor:
+        student_logits = student(x)
+        teacher_logits = teacher(shown)
+        log_q = torch.log_softmax(student_logits / 1.0, dim=-1)
+        log_p = torch.log_softmax(teacher_logits / 1.0, dim=-1)
+        return _divergence(log_q, log_p).to(s["dtype"])
+
+    if "H" not in s:
+        return _modes(s, loss)
+
+    def full() -> None:
+        y = loss()
+        y.backward()
+
+    return full
+
+
+def _llama4_rope(s: Settings) -> Iteration:
+    width = s["hidden_size"] if "hidden_size" in s else s["H"]
+    tokens = s["T"] if "T" in s else s["seq_len"]
+    old = "num_q_heads" in s
+    heads, pairs = (s[name] for name in _HEADS[old])
+    size = width // heads
+    q, k = (_random(1, tokens, count, size, dtype=s["dtype"]) for count in (heads, pairs))
+    dq, dk = (torch.randn_like(q), torch.randn_like(k)) if old else (None, None)
+    positions = torch.arange(tokens, device="cuda").unsqueeze(0)
+    angles = (torch.rand(1, size // 2, 1, device="cuda") @ positions[:, None, :].float()).transpose(1, 2)
+    turns = torch.polar(torch.ones_like(angles), angles) * 1.0
+    del angles
+
+    def rotate() -> tuple[Tensor, Tensor]:
+        complex_q = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
+        complex_k = torch.view_as_complex(k.float().reshape(*k.shape[:-1], -1, 2))
+        turned_q = torch.view_as_real(complex_q * turns[:, :, None, :]).flatten(3)
+        turned_k = torch.view_as_real(complex_k * turns[:, :, None, :]).flatten(3)
+        return turned_q.type_as(q), turned_k.type_as(k)
+
+    if not old:
+        return _modes(s, lambda: rotate()[0])
+
+    def full() -> None:
+        turned_q, turned_k = rotate()
+        torch.autograd.grad((turned_q, turned_k), (q, k), (dq, dk), allow_unused=True, retain_graph=True)
+
+    return full
+
+
 class _NeighborhoodAttention(nn.Module):
     def __init__(self, width: int, heads: int, reach: int) -> None:
         super().__init__()
@@ -462,5 +515,7 @@ BUILDERS: dict[str, Callable[[Settings], Iteration]] = {
     "poly_norm": _poly_norm,
     "dyt": _dyt,
     "fused_linear_cross_entropy": _fused_linear_cross_entropy,
+    "fused_linear_jsd": _fused_linear_jsd,
+    "llama4_rope": _llama4_rope,
     "fused_neighborhood_attention": _neighborhood_attention,
 }

@@ -82,6 +82,7 @@ _OPEN: dict[str, int] = {
     "head_dim": 16,
     "num_key_value_heads": 2,
     "n_routed_experts": 4,
+    "n_shared_experts": 1,
     "prediction_length": 8,
     "context_length": 32,
 }
@@ -91,12 +92,24 @@ _DERIVED = ("qk_head_dim", "out_features", "out_indices", "stage_names", "attent
             "layers_block_type", "mlp_layer_types")  # fmt: skip
 """Settings that follow from others: left out, so that they do."""
 
+_MULTIMODAL_ROPE = {"text_config": {"rope_parameters": {"mrope_section": [2, 3, 3]}}}
 _OWN: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},
+    "blip-2": {"image_token_index": 999},
+    "deepseek_v2": {"num_key_value_heads": 4},
+    "deepseek_v3": {"num_key_value_heads": 4},
+    "esm": {"pad_token_id": 1, "mask_token_id": 32},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
+    "longcat_flash": {"num_key_value_heads": 4},
     "mamba2": {"num_heads": 8},
+    "qwen2_5_vl": _MULTIMODAL_ROPE,
+    "qwen2_vl": _MULTIMODAL_ROPE,
     "qwen3_next": {"num_hidden_layers": 4},
     "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [4, 8]},
     "xmod": {"default_language": "en_XX"},
+    "zamba": {"num_hidden_layers": 3},
+    "zamba2": {"num_hidden_layers": 3},
 }
 """What a single type needs besides."""
 
@@ -105,8 +118,16 @@ def small_configuration(transformers: Any, model_type: str) -> tuple[dict[str, A
     """A configuration of this type as `config.json` would hold it, and the workload's sizes that go with it."""
     plain = transformers.CONFIG_MAPPING[model_type]().to_dict()
     _shrink(plain)
-    plain.update(_OWN.get(model_type, {}))
+    _merge(plain, _OWN.get(model_type, {}))
     return plain, {} if model_type in _SOUNDS.split() else {"seq_len": _TOKENS}
+
+
+def _merge(plain: dict[str, Any], own: dict[str, Any]) -> None:
+    for name, value in own.items():
+        if isinstance(value, dict) and isinstance(plain.get(name), dict):
+            _merge(plain[name], value)
+        else:
+            plain[name] = value
 
 
 def _shrink(plain: dict[str, Any]) -> None:
@@ -114,7 +135,7 @@ def _shrink(plain: dict[str, Any]) -> None:
         plain.pop(name, None)
     in_stages = isinstance(plain.get("depths"), list)
     if in_stages:
-        # Widths and heads by stage follow from each other: such models stay as wide as they are.
+        # Widths, heads and windows by stage follow from each other: such models stay as they are.
         plain.pop("hidden_size", None)
         plain.pop("num_layers", None)
     for name, value in plain.items():
@@ -123,7 +144,7 @@ def _shrink(plain: dict[str, Any]) -> None:
         elif name == "mrope_section":
             plain[name] = [2, 3, 3]
         elif in_stages or "width_coefficient" in plain:
-            plain[name] = _SMALL[name] if name == "image_size" and type(value) is int else value
+            continue
         elif name in _SMALL and type(value) is int:
             plain[name] = min(value, _SMALL[name])
         elif value is None and name in _OPEN:

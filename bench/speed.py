@@ -35,6 +35,8 @@ class Timing:
 
     what: str
     seconds: float
+    cpu: float
+    """Seconds of processor time, of this process and all it started: what an idle machine would take."""
     resident: float
 
 
@@ -108,17 +110,29 @@ def _meta_steps() -> float:
 
 def _estimate(job: str, batch_size: int, **options: object) -> Timing:
     with _Resident() as resident:
-        started = time.perf_counter()
+        used, started = _processor_seconds(), time.perf_counter()
         oomcast.estimate(job, batch_size=batch_size, device="a100-80gb", **options)
-        seconds = time.perf_counter() - started
-    return Timing(job, seconds, resident.peak / 1024)
+        seconds, cpu = time.perf_counter() - started, _processor_seconds() - used
+    return Timing(job, seconds, cpu, resident.peak / 1024)
+
+
+def _processor_seconds() -> float:
+    """Of this process, and of the capture server with the forks that it waited for."""
+    ticks = 0
+    for pid in _descendants(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _cold() -> float:
     """The whole command, as a user types it."""
     started = time.perf_counter()
-    command = [sys.executable, "-m", "oomcast.cli", "estimate", "zoo:resnet50", "--batch-size", str(_BATCH)]
-    subprocess.run([*command, "--device", "a100-80gb"], check=False, capture_output=True)
+    command = [str(Path(sys.executable).with_name("oomcast")), "estimate", "zoo:resnet50", "--batch-size", str(_BATCH)]
+    subprocess.run([*command, "--device", "a100-80gb"], check=True, capture_output=True)
     return time.perf_counter() - started
 
 
@@ -147,30 +161,39 @@ def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
     seconds = statistics.median(timing.seconds for timing in warm)
     resident = max(timing.resident for timing in (*warm, *large))
     ratio = seconds / yardstick
-    return Outcome(
-        f"What an estimate costs ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})",
-        ("what", "seconds", "against three meta steps", "resident MiB"),
-        [
-            ("three plain meta steps, ResNet-50, median", f"{yardstick:.2f}", "1.00", ""),
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    is_busy = load > cores
+    table = [
+        ("three plain meta steps, ResNet-50, median", f"{yardstick:.2f}", "", "1.00", ""),
+        (
+            "estimate of ResNet-50, warm server, median",
+            f"{seconds:.2f}",
+            f"{statistics.median(timing.cpu for timing in warm):.2f}",
+            f"{ratio:.2f}",
+            f"{max(timing.resident for timing in warm):,.0f}",
+        ),
+        ("estimate of ResNet-50, cold command", f"{min(cold):.2f}", "", f"{min(cold) / yardstick:.2f}", ""),
+    ]
+    bars = [Bar("an estimate costs at most 2.5 x three meta steps (warm)", f"{ratio:.2f} x", ratio <= RATIO)]
+    for timing in large:
+        table.append(
             (
-                "estimate of ResNet-50, warm server, median",
-                f"{seconds:.2f}",
-                f"{ratio:.2f}",
-                f"{max(timing.resident for timing in warm):,.0f}",
-            ),
-            ("estimate of ResNet-50, cold command", f"{min(cold):.2f}", f"{min(cold) / yardstick:.2f}", ""),
-            *(
-                (timing.what + ", 2,048 tokens", f"{timing.seconds:.1f}", "", f"{timing.resident:,.0f}")
-                for timing in large
-            ),
-        ],
-        [
-            Bar("an estimate costs at most 2.5 x three meta steps (warm)", f"{ratio:.2f} x", ratio <= RATIO),
-            *(
-                Bar(f"{timing.what} at 2,048 tokens within {SECONDS[timing.what]:.0f} s", f"{timing.seconds:.1f} s",
-                    timing.seconds <= SECONDS[timing.what])
-                for timing in large
-            ),
-            Bar("resident memory below 2 GB", f"{resident:,.0f} MiB", resident < RESIDENT_MIB),
-        ],
-    )  # fmt: skip
+                f"{timing.what}, 2,048 tokens",
+                f"{timing.seconds:.1f}",
+                f"{timing.cpu:.1f}",
+                "",
+                f"{timing.resident:,.0f}",
+            )
+        )
+        limit = SECONDS[timing.what]
+        figure = f"{timing.seconds:.1f} s, {timing.cpu:.1f} s of processor time"
+        judged = timing.cpu if is_busy else timing.seconds
+        bars.append(Bar(f"{timing.what} at 2,048 tokens within {limit:.0f} s", figure, judged <= limit))
+    bars.append(Bar("resident memory below 2 GB", f"{resident:,.0f} MiB", resident < RESIDENT_MIB))
+    return Outcome(
+        f"What an estimate costs ({cores} cores, load {load:.1f})",
+        ("what", "seconds", "processor seconds", "against three meta steps", "resident MiB"),
+        table,
+        bars,
+        ["others used the machine meanwhile: seconds are judged by processor time"] if is_busy else [],
+    )

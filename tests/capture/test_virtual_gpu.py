@@ -399,5 +399,30 @@ def test_backward_formulas_scatter_in_place() -> None:
         loss.backward()
         trace = gpu.trace()
     made = [trace.allocations[e.index] for e in trace.events[start:] if e.kind is EventKind.ALLOCATE]
+    made = [a for a in made if a.category is not Category.WORKSPACE]
     assert len([a for a in made if a.shape == (1000, 64)]) == 1
     assert not [a.operator for a in made if a.operator.startswith(("aten.scatter", "aten.index_put"))]
+
+
+def test_a_gradient_that_the_user_holds_is_not_written_to() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        x = torch.empty(256, 256, device="cuda", requires_grad=True)
+        hidden = torch.tanh(x)
+        out = hidden * 2
+        given = torch.ones_like(hidden)
+        start = gpu.ledger.event_count
+        torch.autograd.backward((hidden, out), (given, torch.ones_like(out)))
+        trace = gpu.trace()
+    made = [trace.allocations[e.index].operator for e in trace.events[start:] if e.kind is EventKind.ALLOCATE]
+    assert "aten.add.Tensor" in made
+
+
+def test_kernels_take_their_own_buffers() -> None:
+    """The softmax's backward multiplies gradient and output into a buffer as large as they are."""
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        x = torch.randn(64, 1024, device="cuda", requires_grad=True)
+        torch.softmax(x, -1).sum().backward()
+        buffers = [a for a in gpu.trace().allocations if a.category is Category.WORKSPACE]
+    assert [(a.operator, a.nbytes) for a in buffers if "softmax" in a.operator] == [
+        ("aten._softmax_backward_data", 64 * 1024 * 4)
+    ]

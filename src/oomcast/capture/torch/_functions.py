@@ -174,6 +174,22 @@ def _deepcopy(recorder: Recorder, args: Any, kwargs: Any) -> torch.Tensor:
     return copy
 
 
+def _split(recorder: Recorder, args: Any, kwargs: Any) -> Any:
+    """Sizes that were read from data (the tokens of each expert) are stand-ins: they are made to add up."""
+    tensor, *rest = args
+    for name in ("split_size_or_sections", "split_size", "split_sizes", "dim"):
+        if name in kwargs:
+            rest.append(kwargs[name])
+    sizes, dim = rest[0], rest[1] if len(rest) > 1 else 0
+    if isinstance(sizes, (tuple, list)) and sizes and isinstance(tensor, FakeTensor) and recorder.ledger.assumptions:
+        extent = tensor.shape[dim]
+        if sum(sizes) != extent:
+            recorder.ledger.assume("the sizes of a split depend on data: taken as equal")
+            least, more = divmod(extent, len(sizes))
+            sizes = [least + (place < more) for place in range(len(sizes))]
+    return _Tensor.split(tensor, sizes, dim)
+
+
 def _format(recorder: Recorder, args: Any, kwargs: Any) -> str:
     tensor, spec = args
     return format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec if tensor.dim() == 0 else "")
@@ -206,6 +222,10 @@ _HANDLERS: dict[Any, Any] = {
     _Tensor.data_ptr: _data_ptr,
     _Tensor.__deepcopy__: _deepcopy,
     _Tensor.__format__: _format,
+    _Tensor.split: _split,
+    _Tensor.split_with_sizes: _split,
+    torch.split: _split,
+    torch.split_with_sizes: _split,
     _Tensor.pin_memory: _itself,
     _Tensor.is_pinned: _false,
     _Tensor.record_stream: _nothing,

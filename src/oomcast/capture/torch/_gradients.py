@@ -31,6 +31,8 @@ _IN_PLACE: dict[Any, Any] = {
 _ENGINE = "_engine_run_backward"
 _SOLE_OWNER = 2
 """The engine's reference, and the Python storage object that the recorder's weak reference keeps."""
+_OUR_REFERENCES = 5
+"""The recorder's and this module's own references to an argument; more means that Python code holds it."""
 
 
 def as_on_cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -47,7 +49,10 @@ def as_on_cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return func
         if target.shape != other.shape or target.dtype != other.dtype:
             return func
-    owns = torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= _SOLE_OWNER
+    owns = (
+        sys.getrefcount(target) <= _OUR_REFERENCES
+        and torch._C._storage_Use_Count(target.untyped_storage()._cdata) <= _SOLE_OWNER
+    )
     return in_place if owns and _is_dense(target) else func
 
 

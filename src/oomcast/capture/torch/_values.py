@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from oomcast.trace import Phase
+
 from ._devices import HOST
 from ._ledger import Ledger
 
@@ -106,7 +108,9 @@ class Values:
         else:
             stand_in = 1
             self._ledger.assume(f"an integer that depends on data was read{where}: taken as 1")
-        if tensor.dtype == torch.bool:
+        # While a model is built, initialisers look whether a draw on the host is to be repeated: no memory hangs on it.
+        redraw = self._ledger.phase is Phase.BUILD and tensor.fake_device.index is None  # type: ignore[attr-defined]
+        if tensor.dtype == torch.bool and not redraw:
             self._ledger.assume(f"a condition that depends on data was read{where}: taken as {stand_in}")
         return stand_in
 

@@ -8,11 +8,16 @@ import sys
 import tempfile
 from typing import BinaryIO
 
+import torch
+from torch import nn
+
+from oomcast.workload import Workload
+
 from .._messages import Answer, Request
 from .jobs._vision import import_library
-from .worker import answer_request
+from .worker import answer_request, capture_here
 
-__all__ = ["main"]
+__all__ = ["main", "warm_up"]
 
 _LOG_BYTES = 8192
 _LIBRARIES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
@@ -22,6 +27,7 @@ def main() -> None:
     """Answer requests until stdin closes."""
     answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints must not mix with the answers
+    warm_up()
     while (request := Request.read(sys.stdin.buffer)) is not None:
         # Loaded here and not in the fork, a library is there for the next request too.
         with contextlib.suppress(Exception):
@@ -32,6 +38,27 @@ def main() -> None:
             _answer_by_fork(request, answers)
         else:
             answer_request(request).write(answers)
+
+
+def warm_up() -> None:
+    """Capture something small here: what torch loads and prepares at first use, every fork then has already."""
+    workload = Workload.create(_SmallJob, batch_size=2, steps=1, precision="amp-fp16")
+    with contextlib.suppress(Exception):
+        capture_here(workload, "a100-40gb")
+
+
+class _SmallJob:
+    """The operators that most models have."""
+
+    @staticmethod
+    def model() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+        )
+
+    @staticmethod
+    def batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(batch_size, 3, 8, 8), torch.zeros(batch_size, dtype=torch.long)
 
 
 def _answer_by_fork(request: Request, answers: BinaryIO) -> None:

@@ -42,7 +42,7 @@ def make_batch(config: Any, model_class: Any, workload: Workload) -> dict[str, A
         wanted |= {"input_ids", "pixel_values", "input_features"}
     elif main == "input_ids" and _sees_by_itself(config):
         wanted.add("pixel_values")
-    elif "decoder_input_ids" not in takes:
+    elif main != "inputs" and "decoder_input_ids" not in takes:
         wanted.add("input_ids")
     for name in sorted(wanted & takes.keys() & _INPUTS.keys() - batch.keys()):
         batch[name] = _INPUTS[name](sizes)

@@ -21,6 +21,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 _FLOAT = 4
 _EMBEDDING_SORTS_FROM = 3072
 _EMBEDDING_ROWS = 10
+_SMALL_SORT = 4096
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -124,6 +125,35 @@ def _embedding_backward(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
     return (*copies, index, index, table, table, table, partial * indices.itemsize, partial * width * per_value)
 
 
+def _softmax_backward(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
+    return (_bytes(args[0]),)
+
+
+def _contiguous_gradient(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
+    """The gradient of a sum or a mean is one value expanded: a kernel that wants it laid out makes a copy."""
+    return () if args[0].is_contiguous() else (_bytes(args[0]),)
+
+
+def _sort(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
+    """Long rows are sorted segment by segment: the original positions, and cub's second set of keys and values."""
+    values = args[0]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 and not isinstance(args[1], bool) else -1)
+    if values.dim() == 0 or values.shape[dim] <= _SMALL_SORT:
+        return ()
+    positions = values.numel() * 8
+    return positions, values.numel() * values.itemsize + positions
+
+
+def _accumulating_index_put(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
+    """Indices that may recur are sorted first: linear indices, positions, sorted both, and cub's second set."""
+    indices, values = args[1], args[2]
+    if not (args[3] if len(args) > 3 else kwargs.get("accumulate", False)):
+        return ()
+    counts = [index.numel() for index in indices if isinstance(index, torch.Tensor)]
+    copies = [] if values.is_contiguous() else [_bytes(values)]
+    return (*copies, *[max(counts, default=0) * 8] * 6)
+
+
 def _bce_with_logits(args: Args, kwargs: Kwargs) -> tuple[int, ...]:
     """The log-sigmoid, and the unreduced loss."""
     weighted = len(args) > 3 and args[3] is not None
@@ -154,6 +184,23 @@ _FORMULAS: dict[Any, tuple[Formula, str]] = {
     _aten.embedding_dense_backward.default: (
         _embedding_backward,
         "above 3072 indices: sorted indices, segment tables, partial sums in fp32: EmbeddingBackwardKernel.cu",
+    ),
+    _aten._softmax_backward_data.default: (_softmax_backward, "gradient times output: cuda/SoftMax.cu"),
+    **dict.fromkeys(
+        (
+            _aten.native_layer_norm_backward.default,
+            _aten.native_group_norm_backward.default,
+            _aten._fused_rms_norm_backward.default,
+        ),
+        (_contiguous_gradient, "a contiguous copy of the gradient: cuda/layer_norm_kernel.cu, group_norm.cpp"),
+    ),
+    **dict.fromkeys(
+        (_aten.sort.default, _aten.sort.stable),
+        (_sort, "above 4096 values a row: positions and cub's double buffer: cuda/Sort.cpp, cuda/SortStable.cu"),
+    ),
+    **dict.fromkeys(
+        (_aten.index_put_.default, _aten.index_put.default, _aten._index_put_impl_.default),
+        (_accumulating_index_put, "sorted indices, a contiguous copy of the values: cuda/Indexing.cu"),
     ),
     _aten.binary_cross_entropy_with_logits.default: (_bce_with_logits, "log-sigmoid and unreduced loss: Loss.cpp"),
     **{

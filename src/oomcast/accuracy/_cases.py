@@ -1,0 +1,70 @@
+"""A measured run with all that is needed to estimate it: the unit of the benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..workload import Workload
+
+__all__ = ["Case", "CaseSet", "Measure", "Skipped"]
+
+
+class Measure(str, Enum):
+    """What was read from the GPU."""
+
+    DEVICE_TOTAL = "nvidia-smi"
+    ALLOCATED = "max_memory_allocated"
+    RESERVED = "max_memory_reserved"
+    BOUNDARY = "fits or oom"
+    """Only whether it ran."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a truth file."""
+
+    data: str
+    """Name of the data set."""
+    campaign: str
+    """One machine and one software stack: rows that share what a process holds beside its tensors."""
+    row: str
+    """Where to find it in its file."""
+    family: str
+    """Models that resemble each other; never judged by something fitted on their own family."""
+    workload: Workload
+    gpu: str
+    stack: str
+    measure: Measure
+    measured: int | None
+    """Bytes; None where only the boundary is known."""
+    ran: bool
+    """Whether it fitted into the GPU."""
+    cudnn_benchmark: bool = False
+    allow_tf32: bool = True
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.measured is None) != (self.measure is Measure.BOUNDARY or not self.ran):
+            raise ValueError(f"{self.name}: a run has a figure where it ended well, and only there")
+
+    @property
+    def name(self) -> str:
+        return f"{self.data} {self.row}"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A row that cannot be rebuilt or judged."""
+
+    row: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CaseSet:
+    """All of one truth file."""
+
+    name: str
+    cases: tuple[Case, ...]
+    skipped: tuple[Skipped, ...] = ()

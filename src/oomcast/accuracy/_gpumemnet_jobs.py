@@ -1,0 +1,111 @@
+"""GPUMemNet's training scripts as jobs. Nothing here imports a framework until a job is captured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ._gpumemnet_plans import Block
+
+__all__ = ["CnnJob", "MlpJob", "TransformerJob"]
+
+
+@dataclass(frozen=True)
+class MlpJob:
+    widths: tuple[int, ...]
+    activation: str
+    batch_norm: bool
+    dropout: float | None
+    softmax: bool
+
+    def model(self) -> Any:
+        from ._gpumemnet_models import mlp
+
+        return mlp(self.widths, self.activation, self.batch_norm, self.dropout, self.softmax)
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        return torch.randn(batch_size, self.widths[0]), torch.randint(self.widths[-1], (batch_size,))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        return _cross_entropy(model, batch)
+
+
+@dataclass(frozen=True)
+class CnnJob:
+    plan: tuple[Block, ...]
+    channels: int
+    size: int
+    classes: int
+    activation: str
+    batch_norm: bool
+    dropout: float | None
+    batch_size: int
+    """A forward pass of this size prints the layers before training; its input is kept."""
+
+    def model(self) -> Any:
+        import torch
+
+        from ._gpumemnet_models import Cnn
+
+        model = Cnn(self.plan, self.classes, self.activation, self.batch_norm, self.dropout).cuda()
+        mock = torch.randn(self.batch_size, self.channels, self.size, self.size).cuda()
+        with torch.no_grad():
+            model.eval()(mock)
+        model.mock = mock
+        return model
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        images = torch.randn(batch_size, self.channels, self.size, self.size)
+        return images, torch.randint(self.classes, (batch_size,))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        return _cross_entropy(model, batch)
+
+
+@dataclass(frozen=True)
+class TransformerJob:
+    classes: int
+    width: int
+    layers: int
+    heads: int
+    hidden: int
+    length: int
+    vocabulary: int
+    batch_size: int
+    """Two forward passes of this size come before training; their input is kept."""
+
+    def model(self) -> Any:
+        import torch
+
+        from ._gpumemnet_models import TransformerClassifier
+
+        model = TransformerClassifier(
+            self.vocabulary, self.width, self.layers, self.heads, self.hidden, self.length, self.classes
+        ).cuda()
+        mock = torch.randint(self.vocabulary, (self.batch_size, self.length)).cuda()
+        model(mock)
+        with torch.no_grad():
+            model(mock)
+        model.mock = mock
+        return model
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        tokens = torch.randint(self.vocabulary, (batch_size, self.length))
+        return tokens, torch.randint(self.classes, (batch_size,))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        return _cross_entropy(model, batch)
+
+
+def _cross_entropy(model: Any, batch: Any) -> Any:
+    """The script keeps the output until the next step's takes its place."""
+    from torch.nn import functional
+
+    model.last_output = model(batch[0])
+    return functional.cross_entropy(model.last_output, batch[1])
