@@ -1,6 +1,6 @@
 """How many models can be captured: every name of timm's registry, and small configurations of transformers' types.
 
-    python -m bench.coverage timm|hf [--limit N] [--only PATTERN] [--fresh]
+    python -m bench.coverage timm|hf [--limit N] [--only PATTERN] [--fresh] [--processes N]
 
 Each model is captured in training mode, batch 2, one step, and its Trace is held against the model: the parameters'
 and the gradients' bytes must be all there. What fails is tried again in a process of its own, then on plain torch
@@ -16,15 +16,17 @@ import fnmatch
 import gc
 import json
 import os
+import queue
 import re
 import selectors
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -49,6 +51,7 @@ _RESULTS = Path(__file__).parent / "results"
 _GPU = "a100-40gb"
 _BATCH_SIZE = 2
 _TIME_LIMIT = 120.0
+_PROCESSES = min(os.cpu_count() or 1, 4)
 _CHUNK = 24
 """Models captured by one process: they share its warm caches, and what it leaks goes with it."""
 _REAL_LIMIT = 600_000_000
@@ -85,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="only the first N names")
     parser.add_argument("--only", help="only names that match, like 'vit_*'")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--processes", type=int, default=_PROCESSES, help="captures at a time, as many as cores")
     options = parser.parse_args(arguments)
 
     names = _names(options.library)
@@ -93,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = names[: options.limit]
     if options.fresh:
         _store(options.library).unlink(missing_ok=True)
-    results = _results(options.library, names, _show_progress)
+    results = _results(options.library, names, _show_progress, max(options.processes, 1))
     _print_table(options.library, results)
     return 0 if _bar(options.library, results).holds else 1
 
@@ -102,7 +106,7 @@ def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
     """For `python -m bench`: both libraries, with what is left of an earlier run."""
     rows, bars, notes = [], [], []
     for library in ("timm", "hf"):
-        results = _results(library, _names(library), lambda line, _: progress(line))
+        results = _results(library, _names(library), lambda line, _: progress(line), _PROCESSES)
         counts = Counter(result.status for result in results)
         rows.append([library, str(len(results)), *(str(counts[status]) for status in _TITLES)])
         bars.append(_bar(library, results))
@@ -110,15 +114,16 @@ def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
     return Outcome("Captured in training mode", ("library", "tried", *_TITLES.values()), rows, bars, notes)
 
 
-def _results(library: str, names: Sequence[str], progress: Callable[[str, bool], None]) -> list[Result]:
+def _results(library: str, names: Sequence[str], progress: Callable[[str, bool], None], processes: int) -> list[Result]:
     """Of every name, from an earlier run where it was captured then."""
     gc.freeze()
     torch.set_num_threads(1)
     sys.setrecursionlimit(20_000)
     store = _store(library)
     done = {result.name: result for result in _read(store) if result.status == CAPTURED}
+    todo = [name for name in names if name not in done]
     with tempfile.TemporaryDirectory() as folder:
-        for result in _run(library, [name for name in names if name not in done], Path(folder), progress):
+        for result in _run(library, todo, Path(folder), progress, processes):
             done[result.name] = result
             _append(store, result)
     return [done[name] for name in names]
@@ -246,14 +251,16 @@ def _peak_rss() -> int:
 # -- many models -----------------------------------------------------------------------------------------------------
 
 
-def _run(library: str, names: Sequence[str], folder: Path, progress: Callable[[str, bool], None]) -> Iterator[Result]:
+def _run(
+    library: str, names: Sequence[str], folder: Path, progress: Callable[[str, bool], None], processes: int
+) -> Iterator[Result]:
     """Capture all, in forks of this process; failures are confirmed alone, then on plain torch."""
     begin, failed = time.monotonic(), 0
-    for number, result in enumerate(_in_forks(_capture, library, names, folder, _CHUNK), 1):
+    for number, result in enumerate(_in_forks(_capture, library, names, folder, _CHUNK, processes), 1):
         if result.status not in (CAPTURED, UNTRAINABLE):
-            [result] = _in_forks(_capture, library, [result.name], folder, 1)
+            [result] = _in_forks(_capture, library, [result.name], folder)
         if result.status == FAILED:
-            [plain] = _in_forks(_on_plain_torch, library, [result.name], folder, 1)
+            [plain] = _in_forks(_on_plain_torch, library, [result.name], folder)
             if plain.status == FAILED:
                 result = replace(result, status=UNTRAINABLE, reason=f"plain torch: {plain.reason}")
         failed += result.status != CAPTURED
@@ -264,17 +271,38 @@ def _run(library: str, names: Sequence[str], folder: Path, progress: Callable[[s
 
 
 def _in_forks(
-    work: Callable[[str, str, Path], Result], library: str, names: Sequence[str], folder: Path, chunk: int
+    work: Callable[[str, str, Path], Result],
+    library: str,
+    names: Sequence[str],
+    folder: Path,
+    chunk: int = 1,
+    processes: int = 1,
 ) -> Iterator[Result]:
-    """Results in order. A process that dies or hangs takes only the model at hand with it."""
-    waiting = list(names)
-    while waiting:
-        batch = waiting[:chunk]
-        answered = 0
-        for result in _fork(lambda name: work(library, name, folder), batch):
-            answered += 1
+    """Results as they come. A process that dies or hangs takes only the model at hand with it."""
+    waiting = deque(names[start : start + chunk] for start in range(0, len(names), chunk))
+    results: queue.SimpleQueue[Result | None] = queue.SimpleQueue()
+
+    def serve() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                rest = waiting.popleft()
+                while rest:
+                    answered = 0
+                    for result in _fork(lambda name: work(library, name, folder), rest):
+                        answered += 1
+                        results.put(result)
+                    rest = rest[answered:]
+        results.put(None)
+
+    for _ in range(processes):
+        threading.Thread(target=serve, daemon=True).start()
+    running = processes
+    while running:
+        result = results.get()
+        if result is None:
+            running -= 1
+        else:
             yield result
-        waiting = waiting[answered:]
 
 
 def _fork(work: Callable[[str], Result], names: Sequence[str]) -> Iterator[Result]:

@@ -296,7 +296,7 @@ def _relu_squared(s: Settings) -> Iteration:
     x = _rows(s)
 
     def full() -> None:
-        y = torch.pow(F.relu(x), 2)
+        y = torch.square(F.relu(x))
         y.backward(torch.ones_like(y), retain_graph=True)
 
     return full

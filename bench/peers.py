@@ -59,8 +59,8 @@ def rows(groundtruth: Path, progress: Callable[[str], None]) -> list[Row]:
                 "MemTracker": _mem_tracker(name, batch, seq_len),
                 # `accelerate estimate-memory`: four times the model for Adam in fp32; no activations.
                 "accelerate's rule": 4 * parameters / MIB,
-                # `estimate_zero2_model_states_mem_needs`: 16 bytes a parameter on one GPU; no activations.
-                "DeepSpeed's rule": 16 * (parameters / 4) / MIB,
+                # `estimate_zero2_model_states_mem_needs`: 4 + 16 bytes a parameter on one GPU; no activations.
+                "DeepSpeed's rule": 5 * parameters / MIB,
                 "FakeTensor": _number(row["faketensor_mib"]),
                 "Horus": _number(row["horus_mib"]),
                 "GPUMemNet": _number(row["gpumemnet_mib"]),

@@ -16,7 +16,7 @@ from oomcast.workload import Precision, Workload, ZeroGrad
 from ._checkpointing import enable_checkpointing
 from ._optimizers import make_optimizer
 from ._virtual_gpu import VirtualGpu
-from .jobs import LoadedJob
+from .jobs import LoadedJob, loss_of, run_model
 
 __all__ = ["run_training"]
 
@@ -53,7 +53,11 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> Non
             virtual.label(batch, Category.INPUT)
             virtual.enter(Phase.FORWARD, step)
             with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
-                loss = job.loss(model, batch)
+                if job.loss is not None:
+                    loss = job.loss(model, batch)
+                else:
+                    output = run_model(model, batch)
+                    loss = loss_of(output, batch)
                 _check_loss(loss)
                 if workload.accumulation > 1:
                     loss = loss / workload.accumulation

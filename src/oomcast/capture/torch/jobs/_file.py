@@ -11,7 +11,7 @@ from typing import Any
 from oomcast.errors import BadInput
 from oomcast.workload import Workload
 
-from ._loaded import LoadedJob, call_batch, default_loss
+from ._loaded import LoadedJob, call_batch
 
 __all__ = ["from_functions", "load_file"]
 
@@ -40,6 +40,6 @@ def from_functions(holder: Any, name: str, workload: Workload) -> LoadedJob:
     return LoadedJob(
         model=holder.model,
         batch=partial(call_batch, holder.batch, workload.batch_size, workload.input_shape, workload.seq_len),
-        loss=getattr(holder, "loss", None) or default_loss,
+        loss=getattr(holder, "loss", None),
         optimizer=getattr(holder, "optimizer", None),
     )

@@ -13,7 +13,7 @@ from oomcast.errors import BadInput, UnknownName, UnreadableFile
 from oomcast.workload import Workload
 
 from ._hf_inputs import make_batch
-from ._loaded import LoadedJob, default_loss
+from ._loaded import LoadedJob
 from ._vision import import_library
 
 __all__ = ["load_hf"]
@@ -50,7 +50,7 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
     def model() -> torch.nn.Module:
         return model_class._from_config(config, dtype=torch.float32)
 
-    return LoadedJob(model, lambda: make_batch(config, model_class, workload), default_loss)
+    return LoadedJob(model, lambda: make_batch(config, model_class, workload))
 
 
 def _import_transformers() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,20 @@ from torch.nn import functional as F
 
 from oomcast.errors import BadInput
 
-__all__ = ["LoadedJob", "call_batch", "default_loss"]
+__all__ = ["LoadedJob", "call_batch", "loss_of", "run_model"]
 
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """`batch` has its sizes bound already; `optimizer` is None where the job leaves it open."""
+    """`batch` has its sizes bound already; what the job leaves open is None.
+
+    Without a `loss`, the training loop is the plain one: it runs the model, keeps the output until the next one takes
+    its place, and computes the loss from it.
+    """
 
     model: Callable[[], nn.Module]
     batch: Callable[[], Any]
-    loss: Callable[[nn.Module, Any], torch.Tensor]
+    loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
 
 
@@ -42,16 +46,18 @@ def call_batch(
     return batch(batch_size, **wanted)
 
 
-def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+def run_model(model: nn.Module, batch: Any) -> Any:
+    """The model's output for a batch: keyword arguments, `(x, y)` of which it gets x, or positional ones."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, (tuple, list)):
+        return model(batch[0]) if len(batch) == 2 else model(*batch)
+    return model(batch)
+
+
+def loss_of(output: Any, batch: Any) -> torch.Tensor:
     """The output's own `.loss`; else cross entropy on `(x, y)`; else, where there are no classes, the mean."""
-    if isinstance(batch, dict):
-        output, target = model(**batch), None
-    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-        output, target = model(batch[0]), batch[1]
-    elif isinstance(batch, (tuple, list)):
-        output, target = model(*batch), None
-    else:
-        output, target = model(batch), None
+    target = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss

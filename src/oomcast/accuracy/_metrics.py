@@ -1,0 +1,107 @@
+"""How well an estimator does on a data set: the figures of the field, from pairs of estimate and truth."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Judged", "Score", "constants", "quantile", "score"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One estimate beside its truth; bytes. Without a truth, only the call counts."""
+
+    estimate: int
+    truth: int | None
+    low: int | None
+    high: int | None
+    call: bool
+    """Whether the estimator says that the job runs."""
+    ran: bool
+    seconds: float
+
+    @property
+    def error(self) -> float:
+        """Relative; below 0 for an under-estimate."""
+        if self.truth is None:
+            raise ValueError("only the boundary is known")
+        return self.estimate / self.truth - 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """Shares are between 0 and 1; None where no row tells."""
+
+    estimator: str
+    data: str
+    rows: int
+    failed: int
+    """Rows without an estimate."""
+    mre: float | None
+    """Median |estimate − truth| / truth."""
+    p90: float | None
+    under: float | None
+    """Share of estimates below the truth."""
+    covered: float | None
+    """Share of truths between low and high."""
+    exceeded: float | None
+    """Share of truths above high."""
+    headroom: float | None
+    """Mean of high / truth − 1."""
+    runs_right: float | None
+    """Share of the jobs that ran and were said to run."""
+    ooms_right: float | None
+    runs: int
+    ooms: int
+    seconds: float | None
+    """Median for one estimate, its capture included."""
+
+
+def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) -> Score:
+    known = [one for one in judged if one.truth is not None]
+    bounded = [(one.low, one.high, one.truth) for one in known if one.low is not None and one.high is not None]
+    errors = [abs(one.error) for one in known]
+    ran = [one.call for one in judged if one.ran]
+    oom = [not one.call for one in judged if not one.ran]
+    return Score(
+        estimator=estimator,
+        data=data,
+        rows=len(judged),
+        failed=failed,
+        mre=statistics.median(errors) if errors else None,
+        p90=quantile(errors, 0.9) if errors else None,
+        under=_mean(one.error < 0 for one in known),
+        covered=_mean(low <= truth <= high for low, high, truth in bounded),  # type: ignore[operator]
+        exceeded=_mean(truth > high for _, high, truth in bounded),  # type: ignore[operator]
+        headroom=_mean(high / truth - 1 for _, high, truth in bounded),  # type: ignore[operator]
+        runs_right=_mean(ran),
+        ooms_right=_mean(oom),
+        runs=len(ran),
+        ooms=len(oom),
+        seconds=statistics.median(one.seconds for one in judged) if judged else None,
+    )
+
+
+def constants(differences: Sequence[float], families: Sequence[Hashable]) -> list[float | None]:
+    """For each row the median difference of all other families; None where there is no other family."""
+    found: dict[Hashable, float | None] = {}
+    for family in dict.fromkeys(families):
+        others = [d for d, other in zip(differences, families, strict=True) if other != family]
+        found[family] = statistics.median(others) if others else None
+    return [found[family] for family in families]
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Linear between the two nearest values."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None

@@ -1,0 +1,75 @@
+"""`real_models.csv`: named models in four campaigns, one column each; nvidia-smi in MiB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..devices import find_gpu
+from ..workload import Workload
+from ._cases import Case, CaseSet, Measure, Skipped
+from ._table import Row, read_rows
+from ._text_jobs import HfJob
+from ._vision_jobs import TimmJob, TorchvisionJob
+
+__all__ = ["read_real_models"]
+
+NAME = "real_models"
+
+
+class _Campaign(NamedTuple):
+    column: str
+    gpu: str
+    stack: str
+
+
+CAMPAIGNS = (
+    _Campaign("a100_2024_10_mib", "a100-40gb", "torch-2.4-cu121-eager"),
+    _Campaign("a100_2025_09_mib", "a100-40gb", "torch-2.8-cu128"),
+    _Campaign("a100_2026_aegis_mib", "a100-40gb", "torch-2.8-cu128"),
+    _Campaign("rtx2080ti_2026_06_mib", "rtx-2080-ti", "torch-2.8-cu128"),
+)
+_BERT = HfJob("BertForMaskedLM", "BertConfig", (("vocab_size", 28996),), 512)
+_CIFAR = {"input_shape": (3, 32, 32), "classes": 100}
+JOBS: dict[str, Any] = {
+    "torchvision vgg16": TorchvisionJob("vgg16"),
+    "torchvision resnet50": TorchvisionJob("resnet50"),
+    "torchvision mobilenet_v2": TorchvisionJob("mobilenet_v2"),
+    "timm efficientnet_b0 100 classes": TimmJob("efficientnet_b0", **_CIFAR),
+    "timm resnet18 100 classes": TimmJob("resnet18", **_CIFAR),
+    "HF BertForMaskedLM 12L 768 vocab 28996": _BERT,
+}
+
+
+def read_real_models(path: Path) -> CaseSet:
+    columns = ("workload", "framework_model", "batch_size", "optimizer", *(c.column for c in CAMPAIGNS))
+    cases: list[Case] = []
+    skipped = []
+    for row in read_rows(path, columns):
+        if row.text("framework_model") in JOBS:
+            cases.extend(_cases(row))
+        else:
+            model = row.text("framework_model")
+            skipped.append(Skipped(str(row.number), f"{model}: its package is not installed"))
+    return CaseSet(NAME, tuple(cases), tuple(skipped))
+
+
+def _cases(row: Row) -> Iterator[Case]:
+    job = JOBS[row.text("framework_model")]
+    optimizer = row.text("optimizer").split()[0].lower()
+    workload = Workload.create(job, batch_size=row.whole("batch_size"), optimizer=optimizer)
+    for column, gpu, stack in CAMPAIGNS:
+        if row.get(column):
+            yield Case(
+                data=NAME,
+                campaign=column.removesuffix("_mib"),
+                row=f"{row.number} {row.text('workload')} {column.removesuffix('_mib')}",
+                family=row.text("framework_model").split()[1],
+                workload=workload,
+                gpu=gpu,
+                stack=stack,
+                measure=Measure.DEVICE_TOTAL,
+                measured=row.mib(column, find_gpu(gpu)),
+                ran=True,
+            )

@@ -1,0 +1,109 @@
+"""Ways to turn a case's Trace into bytes: the product's own, and variants that tell what each rule brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from ..devices import context_bytes, find_gpu, find_stack
+from ..estimate import Target, load_interval
+from ..estimate._simulator import estimate_trace
+from ..simulate import DeviceFacts, WorkspaceTable, least_capacity, simulate
+from ..simulate.cudnn import Source, convolution_rules, with_benchmark
+from ..trace import Category, Trace
+from ._cases import Case, Measure
+
+__all__ = ["SIMULATORS", "Prediction", "value_of"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """All that a simulation says of a case. Bytes."""
+
+    allocated: int
+    reserved: int
+    context: int
+    low: int
+    high: int
+    fits: bool
+    least: int | None
+    """The least memory for the allocator that the job runs in; only where the boundary is judged."""
+    workspace: int
+    """Workspace in use at the peak."""
+    cache: int
+    """Reserved and not allocated, at the peaks."""
+    largest: str
+    """The category that takes most at the peak."""
+    unsupported: int
+
+
+def value_of(prediction: Prediction, measure: Measure) -> int:
+    """The figure that is to be compared with the measured one."""
+    if measure is Measure.ALLOCATED:
+        return prediction.allocated
+    if measure is Measure.RESERVED:
+        return prediction.reserved
+    return prediction.reserved + prediction.context
+
+
+def _product(case: Case, trace: Trace) -> Prediction:
+    """What `oomcast estimate` answers."""
+    found = estimate_trace(trace, Target.create(case.gpu, case.stack))
+    context = found.breakdown["context"]
+    tensors = {category.value: found.breakdown[category.value] for category in Category}
+    return Prediction(
+        allocated=found.peak_allocated,
+        reserved=found.peak_reserved,
+        context=context,
+        low=found.low,
+        high=found.high,
+        fits=found.fits,
+        least=found.least_capacity - context,
+        workspace=tensors[Category.WORKSPACE.value],
+        cache=found.peak_reserved - found.peak_allocated,
+        largest=max(tensors, key=lambda name: tensors[name]),
+        unsupported=sum(found.unsupported.values()),
+    )
+
+
+def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Prediction:
+    """With convolution workspaces by `source`, and the timing runs of `cudnn.benchmark` where the case has them."""
+    gpu, stack = find_gpu(case.gpu), find_stack(case.stack)
+    benchmark = benchmark and case.cudnn_benchmark
+    rules = WorkspaceTable(DeviceFacts(gpu.compute_capability, stack.torch_from))
+    if source != "none":
+        rules = rules.with_rules(
+            convolution_rules(gpu, stack.cudnn, allow_tf32=case.allow_tf32, benchmark=benchmark, source=source)
+        )
+    if benchmark:
+        trace = with_benchmark(trace)
+    context = context_bytes(gpu, stack)
+    capacity = max(gpu.usable_memory - context, 0)
+    limited = simulate(trace, capacity=capacity, workspace=rules, device_total=gpu.total_memory)
+    timeline = limited if limited.ran else simulate(trace, workspace=rules, device_total=gpu.total_memory)
+    low, high = load_interval().around(timeline.peak_reserved + context, context)
+    judged = case.measure is Measure.BOUNDARY
+    return Prediction(
+        allocated=timeline.peak_allocated,
+        reserved=timeline.peak_reserved,
+        context=context,
+        low=low,
+        high=high,
+        fits=limited.ran,
+        least=least_capacity(trace, workspace=rules, device_total=gpu.total_memory) if judged else None,
+        workspace=timeline.breakdown.get(Category.WORKSPACE.value, 0),
+        cache=timeline.peak_reserved - timeline.peak_allocated,
+        largest=max(timeline.breakdown, key=lambda name: timeline.breakdown[name], default=""),
+        unsupported=sum(trace.unsupported.values()) + sum(timeline.kernels_without_rule.values()),
+    )
+
+
+SIMULATORS: Mapping[str, Callable[[Case, Trace], Prediction]] = {
+    "simulator": _product,
+    "no-workspace": partial(_variant, source="none", benchmark=False),
+    "table": partial(_variant, source="table", benchmark=False),
+    "table-benchmark": partial(_variant, source="table", benchmark=True),
+    "cudnn": partial(_variant, source="cudnn", benchmark=False),
+    "cudnn-benchmark": partial(_variant, source="cudnn", benchmark=True),
+}

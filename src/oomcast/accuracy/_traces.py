@@ -1,0 +1,130 @@
+"""Traces kept on disk, so that a benchmark of hours can be stopped, resumed and judged again by other rules."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import time
+from importlib import metadata, resources
+from pathlib import Path
+from typing import NamedTuple
+
+from ..capture import capture
+from ..devices import find_gpu
+from ..errors import OomcastError, UnreadableFile
+from ..simulate.cudnn._cache import cache_folder
+from ..trace import Trace, read_trace, write_trace
+from ..workload import JobKind
+from ._cases import Case
+
+__all__ = ["Captured", "TraceCache", "default_folder", "source_digest", "trace_key"]
+
+_LIBRARIES = ("torch", "timm", "torchvision", "transformers")
+_CAPTURING = ("capture", "zoo", "trace")
+_BUILDING = ("_gpumemnet_models.py", "_gpumemnet_jobs.py", "_vision_jobs.py", "_text_jobs.py", "_gpt_model.py")
+_TIME_LIMIT = 900.0
+
+
+class Captured(NamedTuple):
+    """A Trace with the seconds its capture took, or why there is none."""
+
+    trace: Trace | None
+    seconds: float
+    error: str = ""
+
+
+class TraceCache:
+    """A folder of traces by workload, GPU, library versions and the code that captures.
+
+    `accept_stale` takes traces of other versions of that code too: for work on rules that come after it.
+    """
+
+    def __init__(self, folder: Path, accept_stale: bool = False) -> None:
+        self.folder = folder / "traces"
+        self.accept_stale = accept_stale
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, case: Case) -> Captured:
+        """Read it, or capture it and keep it. A job that cannot be captured is remembered too."""
+        known = self._find(case)
+        if known is not None:
+            return known
+        stem = self.folder / f"{trace_key(case)}-{_capture_digest()}"
+        started = time.perf_counter()
+        try:
+            trace = capture(case.workload, find_gpu(case.gpu), _TIME_LIMIT)
+        except OomcastError as error:
+            seconds = time.perf_counter() - started
+            _write_note(stem, case, seconds, str(error))
+            return Captured(None, seconds, str(error))
+        seconds = time.perf_counter() - started
+        write_trace(trace, stem.with_suffix(".trace"))
+        _write_note(stem, case, seconds, "")
+        return Captured(trace, seconds)
+
+    def holds(self, case: Case) -> bool:
+        return bool(self._notes(case))
+
+    def _notes(self, case: Case) -> list[Path]:
+        """Newest first. A note is written last: where there is one, the trace is whole."""
+        digest = "*" if self.accept_stale else _capture_digest()
+        found = self.folder.glob(f"{trace_key(case)}-{digest}.json")
+        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+    def _find(self, case: Case) -> Captured | None:
+        for note in self._notes(case):
+            try:
+                told = json.loads(note.read_text(encoding="utf-8"))
+                if told["error"]:
+                    return Captured(None, told["seconds"], told["error"])
+                return Captured(read_trace(note.with_suffix(".trace")), told["seconds"])
+            except (OSError, ValueError, KeyError, UnreadableFile):
+                continue
+        return None
+
+
+def trace_key(case: Case) -> str:
+    """Equal for cases with the same Trace."""
+    plain = {key: value for key, value in case.workload.as_dict().items() if key != "job"}
+    job = case.workload.job
+    named = repr(job.target) if job.kind is JobKind.OBJECT else job.reference
+    told = [named, plain, case.gpu, _versions()]
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def default_folder() -> Path:
+    return cache_folder() / "accuracy"
+
+
+@functools.cache
+def source_digest(parts: tuple[str, ...]) -> str:
+    """Of the source of these rooms or files of oomcast: what they compute changes with it."""
+    root = Path(str(resources.files("oomcast")))
+    digest = hashlib.blake2b(digest_size=4)
+    for part in parts:
+        place = root / part
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")) + sorted(place.rglob("*.json")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _capture_digest() -> str:
+    return source_digest((*_CAPTURING, *(f"accuracy/{name}" for name in _BUILDING)))
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    found = []
+    for library in _LIBRARIES:
+        try:
+            found.append(f"{library} {metadata.version(library)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def _write_note(stem: Path, case: Case, seconds: float, error: str) -> None:
+    told = {"case": case.name, "seconds": round(seconds, 3), "error": error}
+    stem.with_suffix(".json").write_text(json.dumps(told), encoding="utf-8")
