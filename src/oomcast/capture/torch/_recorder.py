@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from oomcast.trace import Category, Phase
 from ._devices import HOST
 from ._fakes import FakeKernels
 from ._gradients import as_on_cuda
+from ._host import is_large, is_large_factory, may_expand
 from ._kernels import KERNELS
 from ._ledger import Ledger
 from ._operators import RULES
@@ -27,25 +27,7 @@ from .personality._reductions import reduction_scratch
 
 __all__ = ["Recorder"]
 
-_aten = torch.ops.aten
 _PRIM_DEVICE = torch.ops.prim.device.default
-_HOST_LIMIT = 4 << 20
-"""Host tensors above this many bytes are fake too: batches and parameters cost nothing."""
-
-_SIZED_FACTORIES = {
-    _aten.empty.memory_format,
-    _aten.zeros.default,
-    _aten.ones.default,
-    _aten.full.default,
-    _aten.rand.default,
-    _aten.randn.default,
-    _aten.empty_strided.default,
-    _aten.rand.generator,
-    _aten.randn.generator,
-}
-"""Their first argument is the size."""
-_RANGED_FACTORIES = {_aten.randint.default: 1, _aten.randint.low: 2, _aten.randint.generator: 1,
-                     _aten.randint.low_generator: 2, _aten.full.default: 0}  # fmt: skip
 _aten_names: dict[Any, str] = {}
 
 
@@ -141,21 +123,14 @@ class Recorder(TorchDispatchMode):
             raise
 
     def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        if func in _SIZED_FACTORIES:
-            too_large = _numel(args[0]) * _itemsize(kwargs.get("dtype")) > _HOST_LIMIT
-        elif func in _RANGED_FACTORIES:
-            too_large = _numel(args[_RANGED_FACTORIES[func]]) * 8 > _HOST_LIMIT
-        else:
-            too_large = _may_expand(args) and self._host_bytes(func, args, kwargs) > _HOST_LIMIT
-        if too_large:
+        """Small host tensors are real, so that values can be read; large ones are fake, so that they cost nothing."""
+        if is_large_factory(func, args, kwargs):
             return self.run_fake(func, (), args, kwargs)
+        if may_expand(args) and not func._schema.is_mutable:
+            out = self.run_fake(func, (), args, kwargs)
+            if is_large(out):
+                return out
         return func(*args, **kwargs)
-
-    def _host_bytes(self, func: Any, args: Any, kwargs: dict[str, Any]) -> int:
-        if func._schema.is_mutable:
-            return 0
-        out = self.run_fake(func, (), args, kwargs)
-        return max((t.numel() * t.element_size() for t in _flat(out)), default=0)
 
     # -- following storages --------------------------------------------------------------------------------------
 
@@ -240,38 +215,3 @@ def operator_name(func: Any) -> str:
 
 def _on_virtual_gpu(args: Any) -> bool:
     return any(isinstance(arg, FakeTensor) and arg.fake_device.index is not None for arg in args)
-
-
-def _numel(size: Any) -> int:
-    count = 1
-    for extent in size:
-        count *= int(extent)
-    return count
-
-
-def _itemsize(dtype: torch.dtype | None) -> int:
-    return (dtype or torch.get_default_dtype()).itemsize
-
-
-def _flat(out: Any) -> list[torch.Tensor]:
-    if isinstance(out, torch.Tensor):
-        return [out]
-    return [item for item in out if isinstance(item, torch.Tensor)] if isinstance(out, (tuple, list)) else []
-
-
-def _may_expand(args: Any) -> bool:
-    """Whether an operator on these small tensors could make a large one (outer products, repeats, clones of views)."""
-    bound = 1
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            bound *= max(arg.numel(), 1)
-        elif isinstance(arg, (tuple, list)) and len(arg) < 16:
-            for item in arg:
-                if isinstance(item, torch.Tensor):
-                    bound *= max(item.numel(), 1)
-                elif isinstance(item, int) and item > 0:
-                    bound *= item
-    return bound > _HOST_LIMIT
-
-
-Rule = Callable[[Recorder, Any, Any, dict[str, Any]], Any]

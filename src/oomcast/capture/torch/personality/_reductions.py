@@ -2,8 +2,8 @@
 
 A long reduction with few outputs is split over thread blocks; what each found goes through a buffer in global memory,
 with a counter for each group of blocks. Over a strided dimension (the gradient of a bias, a transposed layout) that
-buffer is blocks x outputs x 128 values: 100 MB and more. Follows aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`,
-`global_memory_size`, `semaphore_size`), and TensorIterator's order of dimensions.
+buffer is blocks x outputs x 128 values: 100 MB and more. Follows aten/src/ATen/native/cuda/Reduce.cuh
+(`setReduceConfig`, `global_memory_size`, `semaphore_size`), and TensorIterator's order of dimensions.
 """
 
 from __future__ import annotations
