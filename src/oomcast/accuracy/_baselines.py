@@ -43,9 +43,7 @@ BASELINES: Mapping[str, Callable[[Features, int], int]] = {
 }
 
 
-def linear_fit(
-    features: Sequence[Features], truths: Sequence[int], groups: Sequence[Hashable]
-) -> list[int | None]:
+def linear_fit(features: Sequence[Features], truths: Sequence[int], groups: Sequence[Hashable]) -> list[int | None]:
     """Constant, parameter bytes and kept activations, by least squares on relative errors; each group from the others.
 
     None where the others do not determine the fit.
@@ -70,7 +68,9 @@ def _least_squares(rows: Sequence[tuple[float, ...]], truths: Sequence[int]) -> 
     size = len(rows[0]) if rows else 0
     if len(rows) <= size:
         return None
-    matrix = [[sum(r[i] * r[j] for r in scaled) for j in range(size)] + [sum(r[i] for r in scaled)] for i in range(size)]
+    matrix = [
+        [sum(r[i] * r[j] for r in scaled) for j in range(size)] + [sum(r[i] for r in scaled)] for i in range(size)
+    ]
     for i in range(size):
         pivot = max(range(i, size), key=lambda k: abs(matrix[k][i]))
         if abs(matrix[pivot][i]) < 1e-9:

@@ -1,4 +1,4 @@
-"""Readers of published fine-tuning runs: those whose model, lengths and loop the row tells and installed packages build.
+"""Readers of published fine-tuning runs: those that the row tells in full and that installed packages can build.
 
 All others are listed with the reason.
 """

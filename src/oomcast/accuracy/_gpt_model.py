@@ -26,14 +26,12 @@ class _LayerNorm(nn.Module):
 
 class _Gelu(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return (
-            0.5
-            * x
-            * (1 + torch.tanh(torch.sqrt(torch.tensor(2.0 / torch.pi)) * (x + 0.044715 * torch.pow(x, 3))))
-        )
+        return 0.5 * x * (1 + torch.tanh(torch.sqrt(torch.tensor(2.0 / torch.pi)) * (x + 0.044715 * torch.pow(x, 3))))
 
 
 class _Attention(nn.Module):
+    mask: Tensor
+
     def __init__(self, length: int, mask_buffer: bool) -> None:
         super().__init__()
         self.W_query = nn.Linear(WIDTH, WIDTH, bias=False)

@@ -36,11 +36,9 @@ def read_mlp_step2(path: Path) -> CaseSet:
 
 
 def read_cnn(path: Path) -> CaseSet:
-    cases, skipped = [], []
-    for row in read_rows(path, (*_COLUMNS, "Status")):
-        made = _cnn(row)
-        (cases if isinstance(made, Case) else skipped).append(made)  # type: ignore[arg-type]
-    return CaseSet("gpumemnet_cnn", tuple(cases), tuple(skipped))  # type: ignore[arg-type]
+    made = [_cnn(row) for row in read_rows(path, (*_COLUMNS, "Status"))]
+    cases = tuple(one for one in made if isinstance(one, Case))
+    return CaseSet("gpumemnet_cnn", cases, tuple(one for one in made if isinstance(one, Skipped)))
 
 
 def read_transformer(path: Path) -> CaseSet:

@@ -1,7 +1,7 @@
 """The random networks of GPUMemNet as plain data, from the settings in a row's file name.
 
 Written after NeuroNetGen_scripts of itu-rad/GPUMemNet (commit f01eb05). Where the generator drew at random without
-recording it (where DenseNets shrink), every possibility is planned and the row's own parameter count tells which it was.
+recording it (where DenseNets shrink), all possibilities are planned; the row's own parameter count tells which it was.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_POOLING = 5
 
 @dataclass(frozen=True)
 class Block:
-    """`conv`: one ConvBlock; `residual`: two and a shortcut; `dense`: four, concatenated; `transition`: 1×1 and pool."""
+    """`conv`: one ConvBlock; `residual`: two and a shortcut; `dense`: four, joined; `transition`: 1×1 and pool."""
 
     kind: Literal["conv", "residual", "dense", "transition"]
     inputs: int

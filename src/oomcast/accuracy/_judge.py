@@ -1,4 +1,4 @@
-"""From results to what is scored: each estimator's figure beside the truth, with one constant per campaign or without."""
+"""From results to what is scored: each estimator's figure beside the truth, with a constant per campaign or without."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ..devices import find_gpu
 from ._baselines import BASELINES, linear_fit
-from ._cases import Measure
+from ._cases import Case, Measure
 from ._metrics import Judged, Score, constants, score
 from ._run import LINEAR_FIT, Result
 from ._simulators import SIMULATORS, Prediction, value_of
 
-__all__ = ["CONSTANT", "judge", "judged_rows"]
+__all__ = ["CONSTANT", "judge", "judged_pairs", "judged_rows"]
 
 CONSTANT = " + constant"
 """Behind an estimator's name: with the context replaced by one constant per campaign, from the other families."""
@@ -38,6 +38,12 @@ def judged_rows(results: Sequence[Result], estimator: str) -> list[Judged | None
     if estimator.endswith(CONSTANT):
         return _with_constant(results, estimator.removesuffix(CONSTANT))
     return [_by_simulator(result, estimator, None) for result in results]
+
+
+def judged_pairs(results: Sequence[Result], estimator: str) -> list[tuple[Case, Judged]]:
+    """The cases that this estimator answered, each with its judgement."""
+    rows = judged_rows(results, estimator)
+    return [(result.case, row) for result, row in zip(results, rows, strict=True) if row is not None]
 
 
 def _named(estimators: Sequence[str]) -> list[str]:
@@ -70,26 +76,24 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
 
 
 def _with_constant(results: Sequence[Result], name: str) -> list[Judged | None]:
+    """Rows whose figure is not a device total have no context to replace, and no place here."""
     campaigns: dict[str, list[int]] = defaultdict(list)
     for index, result in enumerate(results):
-        if _tells_context(result, name):
+        if name in result.answers and result.case.measure is Measure.DEVICE_TOTAL:
             campaigns[result.case.campaign].append(index)
-    contexts: dict[int, int] = {}
+    rows: list[Judged | None] = [None] * len(results)
     for members in campaigns.values():
         differences = [_difference(results[i], name) for i in members]
         found = constants(differences, [results[i].case.family for i in members])
-        contexts.update({i: round(c) for i, c in zip(members, found, strict=True) if c is not None})
-    return [_by_simulator(r, name, contexts[i]) if i in contexts else None for i, r in enumerate(results)]
+        for i, constant in zip(members, found, strict=True):
+            rows[i] = None if constant is None else _by_simulator(results[i], name, round(constant))
+    return rows
 
 
-def _tells_context(result: Result, name: str) -> bool:
-    return name in result.answers and result.case.measure is Measure.DEVICE_TOTAL and result.case.measured is not None
-
-
-def _difference(result: Result, name: str) -> float:
+def _difference(result: Result, name: str) -> float | None:
+    """What the process held beside the allocator; unknown for one that failed."""
     prediction: Prediction = result.answers[name].prediction
-    assert result.case.measured is not None
-    return result.case.measured - prediction.reserved
+    return None if result.case.measured is None else result.case.measured - prediction.reserved
 
 
 def _by_baseline(result: Result, name: str) -> Judged | None:

@@ -84,11 +84,11 @@ def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) 
     )
 
 
-def constants(differences: Sequence[float], families: Sequence[Hashable]) -> list[float | None]:
-    """For each row the median difference of all other families; None where there is no other family."""
+def constants(differences: Sequence[float | None], families: Sequence[Hashable]) -> list[float | None]:
+    """For each row the median difference of all other families; None where no other family tells one."""
     found: dict[Hashable, float | None] = {}
     for family in dict.fromkeys(families):
-        others = [d for d, other in zip(differences, families, strict=True) if other != family]
+        others = [d for d, other in zip(differences, families, strict=True) if other != family and d is not None]
         found[family] = statistics.median(others) if others else None
     return [found[family] for family in families]
 

@@ -31,13 +31,12 @@ CAMPAIGNS = (
     _Campaign("rtx2080ti_2026_06_mib", "rtx-2080-ti", "torch-2.8-cu128"),
 )
 _BERT = HfJob("BertForMaskedLM", "BertConfig", (("vocab_size", 28996),), 512)
-_CIFAR = {"input_shape": (3, 32, 32), "classes": 100}
 JOBS: dict[str, Any] = {
     "torchvision vgg16": TorchvisionJob("vgg16"),
     "torchvision resnet50": TorchvisionJob("resnet50"),
     "torchvision mobilenet_v2": TorchvisionJob("mobilenet_v2"),
-    "timm efficientnet_b0 100 classes": TimmJob("efficientnet_b0", **_CIFAR),
-    "timm resnet18 100 classes": TimmJob("resnet18", **_CIFAR),
+    "timm efficientnet_b0 100 classes": TimmJob("efficientnet_b0", (3, 32, 32), classes=100),
+    "timm resnet18 100 classes": TimmJob("resnet18", (3, 32, 32), classes=100),
     "HF BertForMaskedLM 12L 768 vocab 28996": _BERT,
 }
 

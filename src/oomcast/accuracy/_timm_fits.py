@@ -1,4 +1,4 @@
-"""`timm_rtx3090_fits.csv`: the largest batch of timm's own benchmark that ran on an RTX 3090, and the next that did not.
+"""`timm_rtx3090_fits.csv`: the largest batch of timm's benchmark that ran on an RTX 3090, and the next that did not.
 
 fp16 autocast without a scaler, SGD with nesterov momentum, gradients kept, `cudnn.benchmark`, torch 1.12, timm 0.6.
 """

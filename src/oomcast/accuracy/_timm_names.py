@@ -31,7 +31,9 @@ def _registered(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         marks = [mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)]
         return [node.name] if "register_model" in marks else []
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-        if node.value.func.id == "register_model_deprecations" and isinstance(node.value.args[-1], ast.Dict):
-            return [key.value for key in node.value.args[-1].keys if isinstance(key, ast.Constant)]  # type: ignore[misc]
-    return []
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return []
+    names = call.args[-1] if call.func.id == "register_model_deprecations" and call.args else None
+    keys = names.keys if isinstance(names, ast.Dict) else []
+    return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]

@@ -1,4 +1,4 @@
-"""Image models of timm and torchvision as the measured scripts trained them. No framework is imported before capture."""
+"""Image models of timm and torchvision as the measured scripts trained them. No framework is loaded before capture."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TimmJob:
 
     def model(self) -> Any:
         import timm
-        import timm.layers
+        from timm.layers.config import set_fused_attn
 
         if self.old:
-            timm.layers.set_fused_attn(False)
-        options = {} if self.classes is None else {"num_classes": self.classes}
+            set_fused_attn(False)
+        options: dict[str, Any] = {} if self.classes is None else {"num_classes": self.classes}
         if self.input_shape is not None and self.input_shape != self._own_shape():
             with contextlib.suppress(TypeError):  # many models take images of any size, and no option for it
                 return timm.create_model(self.name, img_size=self.input_shape[1:], **options)

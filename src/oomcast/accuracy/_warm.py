@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 
 import torch
 
 from .._virtual import virtual_gpu
+from ..capture.torch.jobs._vision import import_library
 from ._cases import Case
 
 __all__ = ["warm_up"]
@@ -16,7 +16,7 @@ __all__ = ["warm_up"]
 def warm_up(case: Case) -> None:
     """Load what this capture needs here, before the fork: each fork would load it again."""
     for library in getattr(case.workload.job.target, "libraries", ()):
-        importlib.import_module(library)
+        import_library(library)
     _tiny_step()
 
 

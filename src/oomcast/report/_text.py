@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..devices import Gpu
-from ..estimate import Estimate, Verdict
+from ..estimate import Estimate, PeakMoment, Verdict
 from ..simulate import ReplayResult
 from ..units import GiB, format_bytes
 
@@ -33,8 +33,16 @@ _LABELS = {
 
 def render_estimate(estimate: Estimate) -> RenderableType:
     """Verdict, breakdown, largest tensors, and what was assumed or left out."""
-    parts: list[RenderableType] = [_verdict(estimate), Text(""), _breakdown(estimate), Text("")]
-    parts.append(_tensors(estimate))
+    count = len(estimate.top_tensors)
+    parts: list[RenderableType] = [
+        _verdict(estimate),
+        Text(""),
+        Text(f"At the peak ({_where(estimate.peak)})", style="bold"),
+        _breakdown(estimate),
+        Text(""),
+        Text(f"The {count} largest at the peak", style="bold"),
+        _tensors(estimate),
+    ]
     notes = _notes(estimate)
     if notes:
         parts += [Text(""), *notes]
@@ -56,12 +64,13 @@ def _verdict(estimate: Estimate) -> Text:
     return line
 
 
-def _breakdown(estimate: Estimate) -> Table:
-    peak = estimate.peak
+def _where(peak: PeakMoment) -> str:
     where = f"{peak.phase} of step {peak.step + 1}" if peak.step >= 0 else peak.phase
-    if peak.module:
-        where += f", {peak.module}"
-    table = Table(title=f"At the peak ({where})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    return f"{where}, {peak.module}" if peak.module else where
+
+
+def _breakdown(estimate: Estimate) -> Table:
+    table = Table(box=None, pad_edge=False)
     table.add_column("Category")
     table.add_column("Memory", justify="right")
     table.add_column("Share", justify="right")
@@ -77,10 +86,7 @@ def _breakdown(estimate: Estimate) -> Table:
 
 
 def _tensors(estimate: Estimate) -> Table:
-    count = len(estimate.top_tensors)
-    table = Table(
-        title=f"The {count} largest at the peak", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
+    table = Table(box=None, pad_edge=False)
     table.add_column("Memory", justify="right", no_wrap=True)
     table.add_column("Category", no_wrap=True)
     table.add_column("Shape", overflow="fold")

@@ -1,0 +1,45 @@
+"""Cases and results by hand."""
+
+from __future__ import annotations
+
+from oomcast.accuracy import Case, Measure, Result
+from oomcast.accuracy._features import Features
+from oomcast.accuracy._run import Timed
+from oomcast.accuracy._simulators import Prediction
+from oomcast.units import MiB
+from oomcast.workload import Workload
+
+FEATURES = Features(parameters=1000, parameter_bytes=4000, outputs=500, kept=2000, operator_peak=3000)
+
+
+def make_case(row: int, family: str, measured: int | None, *, ran: bool = True, campaign: str = "one") -> Case:
+    return Case(
+        data="made",
+        campaign=campaign,
+        row=str(row),
+        family=family,
+        workload=Workload.create("zoo:mlp", batch_size=4),
+        gpu="a100-40gb",
+        stack="torch-2.8-cu128",
+        measure=Measure.DEVICE_TOTAL,
+        measured=measured,
+        ran=ran,
+    )
+
+
+def make_result(case: Case, reserved: int, context: int = 500 * MiB, fits: bool = True) -> Result:
+    total = reserved + context
+    prediction = Prediction(
+        allocated=reserved,
+        reserved=reserved,
+        context=context,
+        low=total * 9 // 10,
+        high=total * 11 // 10,
+        fits=fits,
+        least=None,
+        workspace=0,
+        cache=0,
+        largest="activation",
+        unsupported=0,
+    )
+    return Result(case, FEATURES, {"no-workspace": Timed(prediction, 0.5)}, capture_seconds=1.0)
