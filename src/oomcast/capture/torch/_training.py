@@ -26,6 +26,8 @@ _AUTOCAST = {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat
 def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> None:
     """Build the model, move it to the GPU, and train it for a few steps."""
     device = torch.device("cuda")
+    for sentence in job.assumptions:
+        virtual.ledger.assume(sentence)
     virtual.enter(Phase.BUILD, -1)
     torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
     model = job.model()

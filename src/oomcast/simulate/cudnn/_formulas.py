@@ -5,6 +5,7 @@ Looking at tens of thousands of answers shows a few physical readings, and each 
 - tensor-core engines read and write channels-last: for other layouts the operands are converted, so the workspace is
   the bytes of x, w, y (those that the engine converts), channels padded to 16 bytes;
 - split-k engines add one fp32 copy of the output for each split;
+- grouped convolutions on tensor cores run eight groups at a time, with the operands of those eight;
 - engines that gather by a precomputed table of offsets keep six bytes for each output pixel;
 - Winograd engines keep the transformed filter, 16 values for each 3×3 one; older engines unfold the whole input.
 
@@ -14,19 +15,20 @@ computed.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ._query import Query
 
-__all__ = ["BASES", "FEATURES", "SPLITS", "Sizes", "evaluate", "features", "sizes_of"]
+__all__ = ["BASES", "FEATURES", "SPLITS", "Sizes", "evaluate", "features", "fitting", "labels", "sizes_of"]
 
 SPLITS: tuple[int, ...] = (
-    *range(13), 14, 16, 18, 20, 22, 24, 27, 30, 33, 36, 40, 44, 48, 54, 60, 66, 72, 80, 88, 96, 108, 120, 132, 144, 160,
-    176, 192, 216, 240, 264, 288, 320, 352, 384, 432, 480, 528, 576, 640,
+    *range(21), 22, 24, 26, 28, 30, 32, 34, 37, 40, 43, 46, 49, 53, 57, 61, 66, 72, 78, 85, 92, 100, 108, 117, 127, 138,
+    150, 163, 177, 192, 208, 226, 245, 266, 288, 313, 340, 370, 400, 435, 470, 510, 555, 600,
 )  # fmt: skip
-"""How many copies of the output a formula may add; steps of 10 %, since a tenth of a part is little of the whole."""
+"""How many copies of the output a formula may add; in steps, since a twelfth of a part is little of the whole."""
 
 
 class Sizes(NamedTuple):
@@ -35,13 +37,18 @@ class Sizes(NamedTuple):
     x: int
     y: int
     w: int
-    split: int
-    """One fp32 copy of the output."""
+    raw: int
+    """x, y and w without padding."""
+    eight: int
+    """x, y and w of eight groups."""
     offsets: int
     winograd: int
     columns: int
-    tiles: int
-    """One small block of 16 KiB: descriptors, counters, tile lists."""
+    counters: int
+    split: int
+    """One fp32 copy of the output."""
+    tiled: int
+    """The same in whole tiles."""
 
 
 def _pad(n: int, multiple: int) -> int:
@@ -49,26 +56,32 @@ def _pad(n: int, multiple: int) -> int:
 
 
 def sizes_of(query: Query) -> Sizes:
-    item = 4 if query.dtype == "float32" else 8 if query.dtype == "float64" else 2
+    item = {"float32": 4, "float64": 8}.get(query.dtype, 2)
     step = max(16 // item, 1)
     batch, channels, *image = query.x
-    outputs = query.y[1]
-    pixels, made = math.prod(image), math.prod(query.y[2:])
-    window = math.prod(query.w[2:])
-    depth = query.w[1]
+    outputs, groups, depth = query.y[1], query.groups, query.w[1]
+    width = outputs // groups
+    pixels, made, window = math.prod(image), math.prod(query.y[2:]), math.prod(query.w[2:])
     x = batch * _pad(channels, step) * pixels
     y = batch * _pad(outputs, step) * made
     w = outputs * _pad(depth, step) * window
-    split = {"fprop": y, "dgrad": x, "wgrad": w}[query.kind]
+    split, rows, columns = {
+        "fprop": (y, batch * made, width),
+        "dgrad": (x, batch * pixels, depth),
+        "wgrad": (w, width, depth * window),
+    }[query.kind]
     return Sizes(
         x=x * item,
         y=y * item,
         w=w * item,
-        split=split * 4,
+        raw=(batch * channels * pixels + batch * outputs * made + outputs * depth * window) * item,
+        eight=(x + y + w) * item * 8 // groups,
         offsets=(6 * made // 128 + 1) * 128,
         winograd=16 * depth * _pad(outputs, 32) * item + outputs * depth * window * item,
         columns=batch * made * channels * window * item,
-        tiles=16384,
+        counters=_pad(width, 32) * _pad(depth * window, 32) * groups // 128,
+        split=split * 4,
+        tiled=_pad(rows, 64) * _pad(columns, 128) * groups * 4,
     )
 
 
@@ -81,18 +94,53 @@ BASES: tuple[tuple[str, Callable[[Sizes], int]], ...] = (
     ("x", lambda s: s.x),
     ("y", lambda s: s.y),
     ("w", lambda s: s.w),
+    ("x+y+w unpadded", lambda s: s.raw),
+    ("x+y+w of eight groups", lambda s: s.eight),
     ("offsets", lambda s: s.offsets),
     ("winograd", lambda s: s.winograd),
     ("x+y+winograd", lambda s: s.x + s.y + s.winograd),
     ("columns", lambda s: s.columns),
-    ("tiles", lambda s: s.tiles),
+    ("counters", lambda s: s.counters),
 )
+
+_SPLITTING = 8
+"""The first bases, those of operands, may have splits: of plain copies or of tiles."""
+
+
+def labels() -> int:
+    """How many formulas there are."""
+    return _SPLITTING * 2 * len(SPLITS) + len(BASES) - _SPLITTING
 
 
 def evaluate(label: int, sizes: Sizes) -> int:
-    """Bytes by formula number `label`: base and splits in one number."""
-    base, split = divmod(label, len(SPLITS))
-    return BASES[base][1](sizes) + SPLITS[split] * sizes.split
+    """Bytes by formula number `label`."""
+    splitting = _SPLITTING * 2 * len(SPLITS)
+    if label >= splitting:
+        return BASES[_SPLITTING + label - splitting][1](sizes)
+    base, rest = divmod(label, 2 * len(SPLITS))
+    tiled, split = divmod(rest, len(SPLITS))
+    return BASES[base][1](sizes) + SPLITS[split] * (sizes.tiled if tiled else sizes.split)
+
+
+def fitting(size: int, sizes: Sizes, tolerance: float) -> frozenset[int]:
+    """All formulas that give `size` within that share of it."""
+    if size == 0:
+        return frozenset((0,))
+    found: list[int] = []
+    slack = tolerance * size
+    for base in range(_SPLITTING):
+        rest = size - BASES[base][1](sizes)
+        if rest < -slack:
+            continue
+        for tiled, unit in enumerate((sizes.split, sizes.tiled)):
+            first = bisect.bisect_left(SPLITS, (rest - slack) / unit)
+            last = bisect.bisect_right(SPLITS, (rest + slack) / unit)
+            found.extend((base * 2 + tiled) * len(SPLITS) + split for split in range(first, last))
+    others = _SPLITTING * 2 * len(SPLITS)
+    for base in range(_SPLITTING, len(BASES)):
+        if abs(BASES[base][1](sizes) - size) <= slack:
+            found.append(others + base - _SPLITTING)
+    return frozenset(found)
 
 
 FEATURES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,18 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
     def model() -> torch.nn.Module:
         return model_class._from_config(config, dtype=torch.float32)
 
-    return LoadedJob(model, lambda: make_batch(config, model_class, workload))
+    batch = partial(make_batch, config, model_class, workload)
+    return LoadedJob(model, batch, assumptions=_assumptions(config, model_class, batch()))
+
+
+def _assumptions(config: Any, model_class: Any, batch: dict[str, Any]) -> tuple[str, ...]:
+    stated = [f"hf: {model_class.__name__} is trained on {', '.join(batch)}"]
+    for part, fed in (("vision_config", "pixel_values"), ("audio_config", "input_features")):
+        if getattr(config, part, None) is not None and fed not in batch:
+            stated.append(f"hf: it is fed no {fed}, so the memory of that encoder's activations is not in the figures")
+    if "labels" not in batch:
+        stated.append("hf: it computes no loss of its own, so the mean of its output is trained")
+    return tuple(stated)
 
 
 def _import_transformers() -> Any:

@@ -28,6 +28,8 @@ class LoadedJob:
     batch: Callable[[], Any]
     loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    assumptions: tuple[str, ...] = ()
+    """What was chosen for the user and changes the answer."""
 
 
 def call_batch(
