@@ -133,7 +133,7 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
     [
-        ("timm_a100_fp32", 2494, 136),
+        ("timm_a100_fp32", 2459, 171),
         ("timm_rtx3090_fits", 1709, 26),
         ("real_models", 53, 1),
         ("gpumemnet_mlp_step1", 2392, 0),

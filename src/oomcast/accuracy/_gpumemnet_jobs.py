@@ -51,8 +51,7 @@ class CnnJob:
 
         model = Cnn(self.plan, self.classes, self.activation, self.batch_norm, self.dropout).cuda()
         mock = torch.randn(self.batch_size, self.channels, self.size, self.size).cuda()
-        with torch.no_grad():
-            model.eval()(mock)
+        model(mock)
         model.mock = mock
         return model
 
@@ -88,8 +87,7 @@ class TransformerJob:
         ).cuda()
         mock = torch.randint(self.vocabulary, (self.batch_size, self.length)).cuda()
         model(mock)
-        with torch.no_grad():
-            model(mock)
+        model(mock)
         model.mock = mock
         return model
 

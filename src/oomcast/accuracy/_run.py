@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import OomcastError, UnknownName
 from ..trace import Trace
@@ -18,7 +19,7 @@ from ._baselines import BASELINES
 from ._cases import Case
 from ._features import Features, features_of
 from ._simulators import SIMULATORS, Prediction
-from ._traces import Captured, TraceCache, source_digest, trace_key
+from ._traces import TraceCache, source_digest
 
 __all__ = ["ESTIMATORS", "LINEAR_FIT", "Result", "Timed", "check_estimators", "run_cases", "sample"]
 
@@ -112,58 +113,65 @@ class _Worker:
         self.accept_stale = accept_stale
 
     def __call__(self, case: Case) -> Result:
-        known = [self._read(case, name) for name in self.names]
-        features = self._read_features(case)
-        answers = {name: timed for name, timed in zip(self.names, known, strict=True) if timed is not None}
-        if features is not None and len(answers) == len(self.names):
-            return Result(case, features[0], answers, features[1])
-        captured = self._capture(case)
-        if captured.trace is None:
+        cache = TraceCache(self.folder, self.accept_stale)
+        known = self._known(case, cache.kept(case))
+        if known is not None and len(known.answers) == len(self.names):
+            return known
+        if cache.kept(case) is None:
+            _load_framework(case)
+        captured = cache.get(case)
+        kept = cache.kept(case)
+        if captured.trace is None or kept is None:
             return Result(case, capture_seconds=captured.seconds, error=captured.error)
-        found = features_of(captured.trace)
-        self._write(case, "features", {"features": asdict(found), "seconds": captured.seconds})
+        features = features_of(captured.trace)
+        answers = dict(known.answers) if known is not None else {}
+        self._write(case, kept, "features", {"features": asdict(features), "seconds": captured.seconds})
         try:
             for name in self.names:
                 if name not in answers:
-                    answers[name] = self._answer(case, captured.trace, name)
+                    answers[name] = self._answer(case, kept, captured.trace, name)
         except OomcastError as error:
-            return Result(case, found, answers, captured.seconds, str(error))
-        return Result(case, found, answers, captured.seconds)
+            return Result(case, features, answers, captured.seconds, str(error))
+        return Result(case, features, answers, captured.seconds)
 
-    def _capture(self, case: Case) -> Captured:
-        from ._warm import warm_up
-
-        cache = TraceCache(self.folder, self.accept_stale)
-        if not cache.holds(case):
-            warm_up(case)
-        return cache.get(case)
-
-    def _answer(self, case: Case, trace: Trace, name: str) -> Timed:
+    def _answer(self, case: Case, kept: Path, trace: Trace, name: str) -> Timed:
         started = time.perf_counter()
         timed = Timed(SIMULATORS[name](case, trace), round(time.perf_counter() - started, 4))
-        self._write(case, name, {"prediction": asdict(timed.prediction), "seconds": timed.seconds})
+        self._write(case, kept, name, {"prediction": asdict(timed.prediction), "seconds": timed.seconds})
         return timed
 
-    def _path(self, case: Case, name: str) -> Path:
+    def _known(self, case: Case, kept: Path | None) -> Result | None:
+        """What was answered before, for this trace and by this code."""
+        if kept is None:
+            return None
+        answers = {}
+        try:
+            told = self._read(case, kept, "features")
+            for name in self.names:
+                if self._path(case, kept, name).is_file():
+                    answer = self._read(case, kept, name)
+                    answers[name] = Timed(Prediction(**answer["prediction"]), answer["seconds"])
+            return Result(case, Features(**told["features"]), answers, float(told["seconds"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _path(self, case: Case, kept: Path, name: str) -> Path:
         judged = f"{case.stack}-{case.cudnn_benchmark:d}{case.allow_tf32:d}{case.measure.name[0]}"
-        stem = f"{trace_key(case)}-{judged}-{name.replace(' ', '_')}-{source_digest(_JUDGING)}"
+        stem = f"{kept.stem}-{judged}-{name.replace(' ', '_')}-{source_digest(_JUDGING)}"
         return self.folder / "answers" / f"{stem}.json"
 
-    def _write(self, case: Case, name: str, content: dict[str, object]) -> None:
-        path = self._path(case, name)
+    def _write(self, case: Case, kept: Path, name: str, content: dict[str, object]) -> None:
+        path = self._path(case, kept, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content), encoding="utf-8")
 
-    def _read(self, case: Case, name: str) -> Timed | None:
-        try:
-            told = json.loads(self._path(case, name).read_text(encoding="utf-8"))
-            return Timed(Prediction(**told["prediction"]), told["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+    def _read(self, case: Case, kept: Path, name: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self._path(case, kept, name).read_text(encoding="utf-8"))
+        return content
 
-    def _read_features(self, case: Case) -> tuple[Features, float] | None:
-        try:
-            told = json.loads(self._path(case, "features").read_text(encoding="utf-8"))
-            return Features(**told["features"]), float(told["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+
+def _load_framework(case: Case) -> None:
+    """Only where something must be captured: answers that are there need no torch."""
+    from ._warm import warm_up
+
+    warm_up(case)

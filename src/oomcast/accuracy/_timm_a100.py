@@ -24,7 +24,7 @@ STACK = "torch-2.4-cu121-eager"
 
 def read_timm_a100(path: Path) -> CaseSet:
     rows = list(read_rows(path, ("model", "batch_size_per_gpu", "metric", "value_gib")))
-    failed = _failed(rows)
+    failed, fallen = _failed(rows), _fallen(rows)
     known = timm_modules()
     cases, skipped = [], []
     for row in rows:
@@ -32,6 +32,8 @@ def read_timm_a100(path: Path) -> CaseSet:
         row.one_of("metric", ("nvidia-smi",))
         if model in failed:
             skipped.append(Skipped(str(row.number), f"{model} shows the same value at two batch sizes: a failed run"))
+        elif row.number in fallen:
+            skipped.append(Skipped(str(row.number), "a smaller batch of the same model took more: a failed run"))
         elif model not in known:
             skipped.append(Skipped(str(row.number), f"the installed timm has no {model}"))
         else:
@@ -44,6 +46,18 @@ def _failed(rows: list[Row]) -> set[str]:
     for row in rows:
         values[row.text("model")].append(row.text("value_gib"))
     return {model for model, seen in values.items() if len(set(seen)) < len(seen)}
+
+
+def _fallen(rows: list[Row]) -> set[int]:
+    """A run that failed shows only what it had reached."""
+    most: dict[str, float] = defaultdict(float)
+    fallen = set()
+    for row in sorted(rows, key=lambda row: row.whole("batch_size_per_gpu")):
+        value = row.number_in("value_gib")
+        if value < most[row.text("model")]:
+            fallen.add(row.number)
+        most[row.text("model")] = max(most[row.text("model")], value)
+    return fallen
 
 
 def _case(row: Row, model: str, family: str) -> Case:

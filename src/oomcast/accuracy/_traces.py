@@ -47,7 +47,8 @@ class TraceCache:
 
     def get(self, case: Case) -> Captured:
         """Read it, or capture it and keep it. A job that cannot be captured is remembered too."""
-        known = self._find(case)
+        kept = self.kept(case)
+        known = _read(kept) if kept is not None else None
         if known is not None:
             return known
         stem = self.folder / f"{trace_key(case)}-{_capture_digest()}"
@@ -63,24 +64,21 @@ class TraceCache:
         _write_note(stem, case, seconds, "")
         return Captured(trace, seconds)
 
-    def holds(self, case: Case) -> bool:
-        return bool(self._notes(case))
-
-    def _notes(self, case: Case) -> list[Path]:
-        """Newest first. A note is written last: where there is one, the trace is whole."""
+    def kept(self, case: Case) -> Path | None:
+        """The note of the newest capture that may be used. A note is written last: the trace beside it is whole."""
         digest = "*" if self.accept_stale else _capture_digest()
         found = self.folder.glob(f"{trace_key(case)}-{digest}.json")
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
-    def _find(self, case: Case) -> Captured | None:
-        for note in self._notes(case):
-            try:
-                told = json.loads(note.read_text(encoding="utf-8"))
-                if told["error"]:
-                    return Captured(None, told["seconds"], told["error"])
-                return Captured(read_trace(note.with_suffix(".trace")), told["seconds"])
-            except (OSError, ValueError, KeyError, UnreadableFile):
-                continue
+
+def _read(note: Path) -> Captured | None:
+    """None for what is damaged: it is captured again."""
+    try:
+        told = json.loads(note.read_text(encoding="utf-8"))
+        if told["error"]:
+            return Captured(None, told["seconds"], told["error"])
+        return Captured(read_trace(note.with_suffix(".trace")), told["seconds"])
+    except (OSError, ValueError, KeyError, UnreadableFile):
         return None
 
 

@@ -56,6 +56,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--keep-gradients", action="store_true", help="zero_grad(set_to_none=False)")
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="training steps to follow (default: 3)")
     parser.add_argument("--environment", metavar="NAME", help="software stack, like torch-2.8-cu128")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="the job sets torch.backends.cudnn.benchmark")
     parser.add_argument("--alloc-conf", metavar="SETTINGS", help="PYTORCH_CUDA_ALLOC_CONF of the job")
     parser.add_argument("--estimator", default="simulator", metavar="NAME", help=f"{', '.join(ESTIMATORS)}")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="S", help="seconds for the capture")
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
             set_to_none=not options.keep_gradients,
             steps=options.steps,
             alloc_conf=options.alloc_conf,
+            cudnn_benchmark=options.cudnn_benchmark,
             time_limit=options.time_limit,
         )
     if options.json:

@@ -26,18 +26,25 @@ class Target:
     gpu: Gpu
     stack: Stack
     settings: AllocatorSettings
+    cudnn_benchmark: bool
+    """`torch.backends.cudnn.benchmark`: its timing runs take their own memory."""
     time_limit: float
 
     @classmethod
     def create(
-        cls, device: str, environment: str | None = None, alloc_conf: str | None = None, time_limit: float = 300.0
+        cls,
+        device: str,
+        environment: str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+        time_limit: float = 300.0,
     ) -> Target:
         gpu = find_gpu(device)
         stack = find_stack(environment) if environment else _stack_of_installed_torch()
         settings = AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
         if time_limit <= 0:
             raise BadInput(f"the time limit must be above 0 seconds, not {time_limit:g}.")
-        return cls(gpu, stack, settings, time_limit)
+        return cls(gpu, stack, settings, cudnn_benchmark, time_limit)
 
 
 class Estimator(Protocol):
@@ -65,6 +72,7 @@ def estimate(
     set_to_none: bool = True,
     steps: int = 3,
     alloc_conf: str | None = None,
+    cudnn_benchmark: bool = False,
     time_limit: float = 300.0,
 ) -> Estimate:
     """How much memory a training job will hold on a GPU, without the GPU.
@@ -76,7 +84,7 @@ def estimate(
     chosen = ESTIMATORS.get(estimator)
     if chosen is None:
         raise UnknownName("estimator", estimator, ESTIMATORS)
-    target = Target.create(device, environment, alloc_conf, time_limit)
+    target = Target.create(device, environment, alloc_conf, cudnn_benchmark, time_limit)
     workload = Workload.create(
         job,
         batch_size=batch_size,

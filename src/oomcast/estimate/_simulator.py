@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..capture import capture
 from ..devices import context_bytes
 from ..simulate import DeviceFacts, LiveBlock, Timeline, WorkspaceTable, least_capacity, simulate
+from ..simulate.cudnn import convolution_rules, with_benchmark
 from ..trace import Category, Trace
 from ..workload import Workload
 from ._estimate import Estimate, LiveTensor, PeakMoment, Verdict
@@ -29,9 +30,11 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
     gpu = target.gpu
     context = context_bytes(gpu, target.stack)
-    rules = WorkspaceTable(
-        DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
-    )
+    facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
+    convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=target.cudnn_benchmark)
+    rules = WorkspaceTable(facts).with_rules(convolutions)
+    if target.cudnn_benchmark:
+        trace = with_benchmark(trace)
     capacity = gpu.usable_memory - context
     limited = simulate(
         trace, capacity=max(capacity, 0), settings=target.settings, workspace=rules, device_total=gpu.total_memory
@@ -81,6 +84,7 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
             "estimator": "simulator",
             "calibration": interval.id,
             "environment": target.stack.name,
+            "convolution_workspace": convolutions.source_in_use(),
             "versions": dict(trace.versions),
         },
     )

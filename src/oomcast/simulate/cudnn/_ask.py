@@ -1,23 +1,22 @@
 """Convolution workspaces asked of cuDNN's own heuristics, for a GPU that need not be here.
 
 cuDNN runs in a process of its own: it wants a libcuda under that name, which must not get into a process that may have
-a CUDA build of torch; its libraries take 300 MB; and a crash in them must not be ours. A question costs about 3 ms, the
+a CUDA build of torch; its libraries take 300 MB; and a crash in them must not be ours. A question costs about 4 ms, the
 first one 0.5 s; both are saved when the answer is on disk.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes.util
 import functools
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
 import selectors
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 from ...devices import Gpu
 from ...errors import OomcastError
 from ._cache import AnswerCache, cache_folder, key_of
+from ._library import library_path
 from ._query import Query
 
 __all__ = ["Answer", "Cudnn", "CudnnUnavailable", "shared_cudnn"]
@@ -37,7 +37,7 @@ ANSWER_LIMIT = 30.0
 
 
 class CudnnUnavailable(OomcastError):
-    """cuDNN's libraries or its Python frontend are not installed, too old, or do not start here."""
+    """cuDNN's libraries are not installed, too old, or do not start here."""
 
 
 class Answer(NamedTuple):
@@ -51,8 +51,8 @@ class Cudnn:
     """The installed cuDNN. Raises CudnnUnavailable if there is none that can answer."""
 
     def __init__(self, cache: AnswerCache | None = None) -> None:
-        if importlib.util.find_spec("cudnn") is None:
-            raise CudnnUnavailable("cuDNN's Python frontend is not installed (nvidia-cudnn-frontend).")
+        if library_path() is None and not _system_has_it():
+            raise CudnnUnavailable("cuDNN is not installed (nvidia-cudnn-cu12).")
         self._cache = cache
         self._known: dict[str, Answer | None] = {}
         self._worker: _Worker | None = None
@@ -120,14 +120,13 @@ class _Worker:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._buffer = b""
-        self._log = tempfile.TemporaryFile()
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
         path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "oomcast.simulate.cudnn._worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=subprocess.DEVNULL,  # the libraries talk about every symbol that the stub lacks
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
@@ -155,7 +154,7 @@ class _Worker:
             return
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._log):
+        for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 try:
                     pipe.close()
@@ -198,6 +197,10 @@ def _installed_version() -> tuple[int, int] | None:
         if match:
             return int(match.group(1)), int(match.group(2))
     return None
+
+
+def _system_has_it() -> bool:
+    return sys.platform == "linux" and ctypes.util.find_library("cudnn_graph") is not None
 
 
 def _split(version: int) -> tuple[int, int]:

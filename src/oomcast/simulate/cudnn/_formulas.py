@@ -6,7 +6,7 @@ Looking at tens of thousands of answers shows a few physical readings, and each 
   the bytes of x, w, y (those that the engine converts), channels padded to 16 bytes;
 - split-k engines add one fp32 copy of the output for each split;
 - grouped convolutions on tensor cores run eight groups at a time, with the operands of those eight;
-- engines that gather by a precomputed table of offsets keep six bytes for each output pixel;
+- engines that gather by a precomputed table keep six bytes for each output pixel, or four for each filter value;
 - Winograd engines keep the transformed filter, 16 values for each 3×3 one; older engines unfold the whole input.
 
 A formula is a base and a number of splits; what cuDNN chooses for a shape is learnt (`distill`), what it then takes is
@@ -45,6 +45,8 @@ class Sizes(NamedTuple):
     winograd: int
     columns: int
     counters: int
+    taps: int
+    """Four bytes for each value of one filter."""
     split: int
     """One fp32 copy of the output."""
     tiled: int
@@ -80,6 +82,7 @@ def sizes_of(query: Query) -> Sizes:
         winograd=16 * depth * _pad(outputs, 32) * item + outputs * depth * window * item,
         columns=batch * made * channels * window * item,
         counters=_pad(width, 32) * _pad(depth * window, 32) * groups // 128,
+        taps=4 * depth * window,
         split=split * 4,
         tiled=_pad(rows, 64) * _pad(columns, 128) * groups * 4,
     )
@@ -101,6 +104,7 @@ BASES: tuple[tuple[str, Callable[[Sizes], int]], ...] = (
     ("x+y+winograd", lambda s: s.x + s.y + s.winograd),
     ("columns", lambda s: s.columns),
     ("counters", lambda s: s.counters),
+    ("taps", lambda s: s.taps),
 )
 
 _SPLITTING = 8

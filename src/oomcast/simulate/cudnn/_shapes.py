@@ -106,7 +106,7 @@ def _width(rng: random.Random) -> int:
     n = 2 ** rng.uniform(2.5, 11.3)
     kind = rng.random()
     if kind < 0.3:
-        return 2 ** round(rng.uniform(3, 11))
+        return 1 << round(rng.uniform(3, 11))
     if kind < 0.85:
         step = rng.choice((8, 8, 16, 32, 4))
         return max(round(n / step) * step, step)

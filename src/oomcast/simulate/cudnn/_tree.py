@@ -1,153 +1,62 @@
-"""A small decision tree over a formula's number: grown by `distill`, read by the table. Plain Python on both sides.
-
-A tree is a flat list: an inner node is `feature, threshold, offset of the right child` and is followed by its left
-child; a leaf is `-1, label`.
-"""
+"""Decision trees as the table stores them: three bytes a node, each followed by its left side, then its right."""
 
 from __future__ import annotations
 
-import bisect
-from collections import Counter
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from collections.abc import Sequence
 
-__all__ = ["Tree", "grow", "leaf_of"]
+__all__ = ["LEAF", "SCALE", "Tree", "pack", "unpack"]
 
-Tree = list[float]
-
-BINS = 48
-
-
-def leaf_of(tree: Sequence[float], values: Sequence[float]) -> int:
-    """The label for one row of features."""
-    at = 0
-    while tree[at] >= 0:
-        at = at + 3 if values[int(tree[at])] <= tree[at + 1] else int(tree[at + 2])
-    return int(tree[at + 1])
+LEAF = 255
+SCALE = 512
+"""Thresholds are kept in steps of 1/512: a seventh of a percent, where the feature is a logarithm."""
 
 
-def grow(
-    rows: Sequence[Sequence[float]],
-    fits: Sequence[frozenset[int]],
-    *,
-    smallest: int = 2,
-    deepest: int = 18,
-) -> Tree:
-    """A tree whose leaf labels fit as many rows as possible; `fits` has, for each row, the labels that are right."""
-    order = _common_first(fits)
-    names = [min(fit, key=order.__getitem__) if fit else -1 for fit in fits]
-    edges = [_edges([row[f] for row in rows]) for f in range(len(rows[0]))]
-    binned = [[bisect.bisect_left(edges[f], row[f]) for row in rows] for f in range(len(edges))]
-    grower = _Grower(fits, names, edges, binned, smallest)
-    tree: Tree = []
-    grower.node(tree, list(range(len(rows))), deepest)
-    return tree
+class Tree:
+    """Answers with a leaf's number."""
+
+    def __init__(self, kinds: bytes, values: Sequence[int]) -> None:
+        """`kinds` has each node's feature, or LEAF; `values` its threshold times SCALE, or the leaf's number."""
+        self._kinds = kinds
+        self._values = values
+        self._right = _right_children(kinds)
+
+    def leaf_of(self, row: Sequence[float]) -> int:
+        at = 0
+        kinds, values, right = self._kinds, self._values, self._right
+        while kinds[at] != LEAF:
+            at = at + 1 if row[kinds[at]] * SCALE <= values[at] else right[at]
+        return values[at]
 
 
-def _common_first(fits: Sequence[frozenset[int]]) -> dict[int, int]:
-    """Labels by how many rows they explain that no label before them does: few names for many rows."""
-    left = [fit for fit in fits if fit]
-    order: dict[int, int] = {}
-    while left:
-        counts = Counter(label for fit in left for label in fit)
-        label = min(counts, key=lambda n: (-counts[n], n))
-        order[label] = len(order)
-        left = [fit for fit in left if label not in fit]
-    for fit in fits:
-        for label in sorted(fit):
-            order.setdefault(label, len(order))
-    return order
+def _right_children(kinds: bytes) -> array[int]:
+    """Where each node's right side begins: after all of its left side."""
+    right = array("l", bytes(array("l").itemsize * len(kinds)))
+    waiting: list[int] = []
+    for at, kind in enumerate(kinds):
+        if kind != LEAF:
+            waiting.append(at)
+        elif waiting:
+            right[waiting.pop()] = at + 1
+    return right
 
 
-def _edges(values: list[float]) -> list[float]:
-    """Thresholds between the values that occur, at most BINS of them."""
-    distinct = sorted(set(values))
-    middles = [(a + b) / 2 for a, b in zip(distinct, distinct[1:], strict=False)]
-    if len(middles) <= BINS:
-        return [float(f"{m:.6g}") for m in middles]
-    ranked = sorted(values)
-    chosen = {bisect.bisect_left(middles, ranked[len(ranked) * i // BINS]) for i in range(1, BINS)}
-    return [float(f"{middles[min(i, len(middles) - 1)]:.6g}") for i in sorted(chosen)]
+def pack(kinds: bytes, values: Sequence[int]) -> bytes:
+    """Bytes of one tree; low and high bytes apart, which compresses better."""
+    numbers = array("h", values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    raw = numbers.tobytes()
+    return kinds + raw[0::2] + raw[1::2]
 
 
-class _Grower:
-    def __init__(
-        self,
-        fits: Sequence[frozenset[int]],
-        names: list[int],
-        edges: list[list[float]],
-        binned: list[list[int]],
-        smallest: int,
-    ) -> None:
-        self.fits = fits
-        self.names = names
-        self.edges = edges
-        self.binned = binned
-        self.smallest = smallest
-
-    def node(self, tree: Tree, members: list[int], depth: int) -> None:
-        label, right = self._best_label(members)
-        split = None
-        if right < len(members) and depth > 0 and len(members) >= 2 * self.smallest:
-            split = self._best_split(members)
-        if split is None:
-            tree.extend((-1, label))
-            return
-        feature, cut = split
-        bins = self.binned[feature]
-        low = [m for m in members if bins[m] <= cut]
-        high = [m for m in members if bins[m] > cut]
-        at = len(tree)
-        tree.extend((feature, self.edges[feature][cut], 0))
-        self.node(tree, low, depth - 1)
-        tree[at + 2] = len(tree)
-        self.node(tree, high, depth - 1)
-        if self._is_needless(tree, at, label):
-            del tree[at:]
-            tree.extend((-1, label))
-
-    @staticmethod
-    def _is_needless(tree: Tree, at: int, label: int) -> bool:
-        """Both sides are leaves that say the same."""
-        return len(tree) - at == 7 and tree[at + 3] < 0 and tree[at + 4] == tree[at + 6]
-
-    def _best_label(self, members: list[int]) -> tuple[int, int]:
-        counts = Counter(label for m in members for label in self.fits[m])
-        if not counts:
-            return 0, len(members)
-        label = min(counts, key=lambda n: (-counts[n], n))
-        return label, counts[label]
-
-    def _best_split(self, members: list[int]) -> tuple[int, int] | None:
-        """The cut after which the names are purest (Gini)."""
-        total = Counter(self.names[m] for m in members)
-        best, found = sum(n * n for n in total.values()) / len(members) + 1e-9, None
-        for feature, bins in enumerate(self.binned):
-            by_bin: dict[int, Counter[int]] = {}
-            for m in members:
-                by_bin.setdefault(bins[m], Counter())[self.names[m]] += 1
-            if len(by_bin) < 2:
-                continue
-            gain, cut = self._best_cut(by_bin, total, len(members))
-            if gain > best:
-                best, found = gain, (feature, cut)
-        return found
-
-    def _best_cut(self, by_bin: dict[int, Counter[int]], total: Counter[int], count: int) -> tuple[float, int]:
-        low: Counter[int] = Counter()
-        high = Counter(total)
-        low_square, high_square, low_count = 0, sum(n * n for n in total.values()), 0
-        best, found = -1.0, 0
-        for at in sorted(by_bin)[:-1]:
-            for name, n in by_bin[at].items():
-                low_square += 2 * low[name] * n + n * n
-                high_square += n * n - 2 * high[name] * n
-                low[name] += n
-                high[name] -= n
-                low_count += n
-            high_count = count - low_count
-            if low_count < self.smallest or high_count < self.smallest:
-                continue
-            gain = low_square / low_count + high_square / high_count
-            if gain > best:
-                best, found = gain, at
-        return best, found
+def unpack(packed: bytes, nodes: int) -> Tree:
+    """The tree of that many nodes that begins `packed`."""
+    raw = bytearray(2 * nodes)
+    raw[0::2], raw[1::2] = packed[nodes : 2 * nodes], packed[2 * nodes : 3 * nodes]
+    numbers = array("h")
+    numbers.frombytes(bytes(raw))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return Tree(packed[:nodes], numbers)
