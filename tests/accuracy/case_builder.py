@@ -36,7 +36,6 @@ def make_result(case: Case, reserved: int, context: int = 500 * MiB, fits: bool 
         low=total * 9 // 10,
         high=total * 11 // 10,
         fits=fits,
-        least=None,
         workspace=0,
         cache=0,
         largest="activation",

@@ -9,7 +9,7 @@ from functools import partial
 from ..devices import context_bytes, find_gpu, find_stack
 from ..estimate import Target, load_interval
 from ..estimate._simulator import estimate_trace
-from ..simulate import DeviceFacts, WorkspaceTable, least_capacity, simulate
+from ..simulate import DeviceFacts, WorkspaceTable, simulate
 from ..simulate.cudnn import Source, convolution_rules, with_benchmark
 from ..trace import Category, Trace
 from ._cases import Case, Measure
@@ -27,8 +27,6 @@ class Prediction:
     low: int
     high: int
     fits: bool
-    least: int | None
-    """The least memory for the allocator that the job runs in; only where the boundary is judged."""
     workspace: int
     """Workspace in use at the peak."""
     cache: int
@@ -59,7 +57,6 @@ def _product(case: Case, trace: Trace) -> Prediction:
         low=found.low,
         high=found.high,
         fits=found.fits,
-        least=found.least_capacity - context,
         workspace=tensors[Category.WORKSPACE.value],
         cache=found.peak_reserved - found.peak_allocated,
         largest=max(tensors, key=lambda name: tensors[name]),
@@ -83,7 +80,6 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
     limited = simulate(trace, capacity=capacity, workspace=rules, device_total=gpu.total_memory)
     timeline = limited if limited.ran else simulate(trace, workspace=rules, device_total=gpu.total_memory)
     low, high = load_interval().around(timeline.peak_reserved + context, context)
-    judged = case.measure is Measure.BOUNDARY
     return Prediction(
         allocated=timeline.peak_allocated,
         reserved=timeline.peak_reserved,
@@ -91,7 +87,6 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
         low=low,
         high=high,
         fits=limited.ran,
-        least=least_capacity(trace, workspace=rules, device_total=gpu.total_memory) if judged else None,
         workspace=timeline.breakdown.get(Category.WORKSPACE.value, 0),
         cache=timeline.peak_reserved - timeline.peak_allocated,
         largest=max(timeline.breakdown, key=lambda name: timeline.breakdown[name], default=""),

@@ -5,7 +5,7 @@ Looking at tens of thousands of answers shows a few physical readings, and each 
 - tensor-core engines read and write channels-last: for other layouts the operands are converted, so the workspace is
   the bytes of x, w, y (those that the engine converts), channels padded to 16 bytes;
 - split-k engines add one fp32 copy of the output for each split;
-- grouped convolutions on tensor cores run eight groups at a time, with the operands of those eight;
+- grouped convolutions pad every group to 32 channels, or run eight groups at a time, with their operands only;
 - engines that gather by a precomputed table keep six bytes for each output pixel, or four for each filter value;
 - Winograd engines keep the transformed filter, 16 values for each 3×3 one; older engines unfold the whole input.
 
@@ -41,6 +41,8 @@ class Sizes(NamedTuple):
     """x, y and w without padding."""
     eight: int
     """x, y and w of eight groups."""
+    grouped: int
+    """x, y and w with every group padded to 32 channels."""
     offsets: int
     winograd: int
     columns: int
@@ -57,6 +59,15 @@ def _pad(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+def _offsets(kind: str, pixels: int, made: int) -> int:
+    return (6 * pixels // 128 + 18) * 128 if kind == "dgrad" else (6 * made // 128 + 1) * 128
+
+
+def _winograd(kind: str, depth: int, outputs: int, width: int, channels: int) -> int:
+    """Pairs of input and output channels, in whole tiles; the data gradient runs the other way."""
+    return _pad(width, 8) * _pad(channels, 32) if kind == "dgrad" else _pad(depth, 8) * _pad(outputs, 32)
+
+
 def sizes_of(query: Query) -> Sizes:
     item = {"float32": 4, "float64": 8}.get(query.dtype, 2)
     step = max(16 // item, 1)
@@ -64,6 +75,7 @@ def sizes_of(query: Query) -> Sizes:
     outputs, groups, depth = query.y[1], query.groups, query.w[1]
     width = outputs // groups
     pixels, made, window = math.prod(image), math.prod(query.y[2:]), math.prod(query.w[2:])
+    inner, outer = groups * _pad(depth, 32), groups * _pad(width, 32)
     x = batch * _pad(channels, step) * pixels
     y = batch * _pad(outputs, step) * made
     w = outputs * _pad(depth, step) * window
@@ -78,8 +90,9 @@ def sizes_of(query: Query) -> Sizes:
         w=w * item,
         raw=(batch * channels * pixels + batch * outputs * made + outputs * depth * window) * item,
         eight=(x + y + w) * item * 8 // groups,
-        offsets=(6 * made // 128 + 1) * 128,
-        winograd=16 * depth * _pad(outputs, 32) * item + outputs * depth * window * item,
+        grouped=(batch * pixels * inner + batch * made * outer + outer * inner * window // groups) * item,
+        offsets=_offsets(query.kind, pixels, made) * min(groups, 8),
+        winograd=(16 * _winograd(query.kind, depth, outputs, width, channels) + outputs * depth * window) * item,
         columns=batch * made * channels * window * item,
         counters=_pad(width, 32) * _pad(depth * window, 32) * groups // 128,
         taps=4 * depth * window,
@@ -99,6 +112,7 @@ BASES: tuple[tuple[str, Callable[[Sizes], int]], ...] = (
     ("w", lambda s: s.w),
     ("x+y+w unpadded", lambda s: s.raw),
     ("x+y+w of eight groups", lambda s: s.eight),
+    ("x+y+w of padded groups", lambda s: s.grouped),
     ("offsets", lambda s: s.offsets),
     ("winograd", lambda s: s.winograd),
     ("x+y+winograd", lambda s: s.x + s.y + s.winograd),

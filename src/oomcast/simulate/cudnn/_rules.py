@@ -41,8 +41,8 @@ def convolution_rules(
     `stack_cudnn_version` decides which convolutions torch gives to cuDNN; what these take is asked of the version that
     is installed, or was distilled, since cuDNN before 9.8 cannot answer without a GPU.
 
-    `source` says who is asked: the installed `cudnn`, the `table` that ships with oomcast, `none` (convolutions are then
-    counted as kernels without a rule), or `auto`: cuDNN if it is installed, else the table. With "cudnn",
+    `source` says who is asked: the installed `cudnn`, the `table` that ships with oomcast, `none` (convolutions are
+    then counted as kernels without a rule), or `auto`: cuDNN if it is installed, else the table. With "cudnn",
     CudnnUnavailable is raised where it is not. `benchmark` is `torch.backends.cudnn.benchmark`; its trial runs are in
     the trace once `with_benchmark` has put them there.
     """
