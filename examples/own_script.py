@@ -1,6 +1,6 @@
 """Any training code written for CUDA, run on a GPU that is not there.
 
-    python examples/own_script.py
+python examples/own_script.py
 """
 
 import torch
