@@ -48,6 +48,7 @@ FIELDS = (
     "cuda",
     "cudnn",
     "lazy_loading",
+    "cudnn_kernels_mib",
     "default",
     "oldest_gpu",
     "newest_gpu",
@@ -99,6 +100,8 @@ class Stack:
     cuda: tuple[int, int]
     cudnn: tuple[int, int]
     lazy_loading: bool
+    cudnn_kernels_mib: int
+    """What cuDNN's kernels take where they are loaded all at once, with the first convolution; part of `contexts`."""
     """Whether kernels are loaded only when they first run."""
     default: bool
     """Whether it is what one gets with its torch version; the others are chosen by name only."""
@@ -114,9 +117,13 @@ class Stack:
         return self.oldest_gpu <= gpu.compute_capability <= self.newest_gpu
 
 
-def context_bytes(gpu: Gpu, stack: Stack) -> int:
-    """What a training process holds on that GPU outside of the caching allocator; the typical figure."""
-    return context_figure(gpu, stack).typical
+def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True) -> int:
+    """What a training process holds on that GPU outside of the caching allocator; the typical figure.
+
+    Without `convolutions` cuDNN is never loaded, which matters where loading means all of it.
+    """
+    typical = context_figure(gpu, stack).typical
+    return typical if convolutions else max(typical - stack.cudnn_kernels_mib * MiB, 0)
 
 
 def context_figure(gpu: Gpu, stack: Stack) -> ContextFigure:
@@ -187,6 +194,7 @@ def _stack(file: str, entry: object) -> Stack:
         cuda=_version(record, "cuda"),
         cudnn=_version(record, "cudnn"),
         lazy_loading=record.flag("lazy_loading"),
+        cudnn_kernels_mib=record.integer("cudnn_kernels_mib", 0, minimum=0),
         default=record.flag("default", True),
         oldest_gpu=_version(record, "oldest_gpu"),
         newest_gpu=_version(record, "newest_gpu"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..capture import capture
 from ..devices import context_bytes
 from ..simulate import DeviceFacts, LiveBlock, Timeline, WorkspaceTable, least_capacity, simulate
-from ..simulate.cudnn import convolution_rules, with_benchmark
+from ..simulate.cudnn import convolution_rules, has_convolutions, with_benchmark
 from ..trace import Category, Trace
 from ..workload import Workload
 from ._estimate import Estimate, LiveTensor, PeakMoment, Verdict
@@ -29,7 +29,7 @@ def estimate_by_simulation(workload: Workload, target: Target) -> Estimate:
 def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
     gpu = target.gpu
-    context = context_bytes(gpu, target.stack)
+    context = context_bytes(gpu, target.stack, convolutions=has_convolutions(trace))
     facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
     convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=target.cudnn_benchmark)
     rules = WorkspaceTable(facts).with_rules(convolutions)

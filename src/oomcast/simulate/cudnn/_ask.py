@@ -34,6 +34,8 @@ OLDEST = (9, 8)
 """The first cuDNN that answers for a described GPU."""
 START_LIMIT = 60.0
 ANSWER_LIMIT = 30.0
+MOST_CRASHES = 3
+"""After so many, cuDNN is not asked again by this process."""
 
 
 class CudnnUnavailable(OomcastError):
@@ -57,6 +59,7 @@ class Cudnn:
         self._known: dict[str, Answer | None] = {}
         self._worker: _Worker | None = None
         self._lock = threading.Lock()
+        self._crashes = 0
         self.version = _installed_version() or self._started().version
         if self.version < OLDEST:
             raise CudnnUnavailable(
@@ -94,11 +97,14 @@ class Cudnn:
         return Answer(tuple(kept[1:]), kept[0]) if kept is not None and len(kept) > 1 else None
 
     def _asked(self, key: str, device: dict[str, Any], tf32: bool, query: Query) -> Answer | None:
+        if self._crashes >= MOST_CRASHES:
+            return None
         worker = self._started()
         reply = worker.ask({"device": device, "tf32": tf32, "query": query})
         if reply is None:  # it crashed or hangs on this one; the next question gets a fresh process
             worker.stop()
             self._worker = None
+            self._crashes += 1
             return None
         if "error" in reply:
             return None

@@ -14,10 +14,15 @@ import dataclasses
 from ...trace import Event, EventKind, KernelCall, Mark, Phase, Trace
 from ._query import KINDS
 
-__all__ = ["TRIAL", "with_benchmark"]
+__all__ = ["TRIAL", "has_convolutions", "with_benchmark"]
 
 TRIAL = "cudnn_benchmark_trial"
 """The attribute of a call that stands for the timing runs."""
+
+
+def has_convolutions(trace: Trace) -> bool:
+    """Whether the job loads cuDNN for a convolution."""
+    return any(call.operator in KINDS for call in trace.kernels)
 
 
 def with_benchmark(trace: Trace) -> Trace:
