@@ -38,8 +38,19 @@ def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
+OWN_FORWARD = (
+    JOB
+    + """
+def loss(model, batch):
+    hidden = model[0](batch[0])
+    return nn.functional.cross_entropy(model[2](hidden.relu()), batch[1])
+"""
+)
+
+
 def test_the_text_leads_with_the_verdict(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("estimate", job, "--batch-size", 32, "--device", "rtx-3090") == 0
+    job.write_text(OWN_FORWARD)
+    assert run("estimate", job, "--batch-size", 32_000, "--device", "rtx-3090") == 0
     out = capsys.readouterr().out
     assert out.startswith("FITS ")
     assert "rtx-3090" in out.splitlines()[0]

@@ -164,24 +164,27 @@ def fitting(size: int, sizes: Sizes, tolerance: float) -> frozenset[int]:
 FEATURES = (
     "batch", "channels", "outputs", "pixels", "made", "depth", "width", "window", "n·pixels", "n·made", "depth·window",
     "width·window", "depth·width", "x", "y", "w", "work", "groups", "stride", "dilation", "depth even", "width even",
-    "window's form", "padding", "image width", "tiles", "outputs/channels",
+    "window's form", "padding", "image width", "tiles", "outputs/channels", "rows' fill", "columns' fill",
+    "columns' fill of 64", "reduction", "reduction/rows", "reduction/columns", "rows/columns",
 )  # fmt: skip
 
 
 def features(query: Query, sizes: Sizes) -> tuple[float, ...]:
-    """What the choice is learnt from; logarithms of base 2 of most. The GPU's size is not in it: cuDNN ignores it."""
+    """What the choice is learnt from; logarithms of base 2 of most. The GPU's size is not in it: cuDNN ignores it.
+
+    A convolution is a matrix product for cuDNN: rows × columns of the result, and the reduction they are summed over.
+    """
     log = math.log2
     batch, channels = query.x[:2]
     outputs = query.y[1]
     groups = query.groups
     pixels, made, window = math.prod(query.x[2:]), math.prod(query.y[2:]), math.prod(query.w[2:])
     depth, width = query.w[1], outputs // groups
-    if query.kind == "fprop":
-        rows, columns = batch * made, width
-    elif query.kind == "dgrad":
-        rows, columns = batch * pixels, depth
-    else:
-        rows, columns = width, depth * window
+    rows, columns, reduction = {
+        "fprop": (batch * made, width, depth * window),
+        "dgrad": (batch * pixels, depth, width * window),
+        "wgrad": (width, depth * window, batch * made),
+    }[query.kind]
     tiles = -(-rows // 128) * -(-columns // 128) * groups
     return (
         log(batch), log(channels), log(outputs), log(pixels), log(made), log(depth), log(width), log(window),
@@ -189,7 +192,8 @@ def features(query: Query, sizes: Sizes) -> tuple[float, ...]:
         log(sizes.x), log(sizes.y), log(sizes.w), log(batch * made * depth * window * outputs), log(groups),
         float(query.stride[-1]), float(max(query.dilation)), float(_evenness(depth)), float(_evenness(width)),
         log(query.w[2] / query.w[-1]), float(query.padding[-1]), log(query.x[-1]), log(tiles),
-        log(outputs / channels),
+        log(outputs / channels), rows / _pad(rows, 128), columns / _pad(columns, 128), columns / _pad(columns, 64),
+        log(reduction), log(reduction / rows), log(reduction / columns), log(rows / columns),
     )  # fmt: skip
 
 

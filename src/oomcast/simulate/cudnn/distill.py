@@ -71,7 +71,7 @@ def parts(effort: int) -> Iterator[Part]:
 
     modern = [architecture for architecture in EXAMPLES if architecture >= 80]
     for architecture in modern:
-        yield part(architecture, "float32", True, False, 4, 6000)
+        yield part(architecture, "float32", True, False, 5, 15000)
     for architecture in EXAMPLES:
         if architecture < 80:
             yield part(architecture, "float32", True, False, 1, 1000)
