@@ -138,3 +138,9 @@ def test_a_library_that_is_missing_is_named_with_its_extra(library: str, monkeyp
     monkeypatch.setattr(_vision.importlib, "import_module", absent)
     with pytest.raises(BadInput, match=r"pip install 'oomcast\["):
         _vision.import_library(library)
+
+
+@needs("transformers")
+def test_more_tokens_than_positions_are_refused() -> None:
+    with pytest.raises(BadInput, match="out of range for an embedding of 1024 rows"):
+        record("hf:gpt2", seq_len=2000)

@@ -181,7 +181,18 @@ def _update_scale(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, An
     return args[0]
 
 
+def _embedding(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A GPU stops at an index beyond the table (more tokens than positions, say), so this does, where values are known."""
+    rows, indices = args[0].shape[0], recorder.values.of(args[1])
+    if indices is not None and indices.numel() and isinstance(args[0], FakeTensor):
+        highest = int(indices.max())
+        if highest >= rows:
+            raise IndexError(f"index {highest} is out of range for an embedding of {rows} rows")
+    return NotImplemented
+
+
 RULES: dict[Any, Any] = {
+    _aten.embedding.default: _embedding,
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     _aten._amp_update_scale_.default: _update_scale,
     _aten._local_scalar_dense.default: _read_scalar,
