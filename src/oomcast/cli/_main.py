@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from .. import __version__
-from ..errors import OomcastError
+from ..errors import JobFailed, OomcastError
 from . import _bench, _devices, _estimate, _replay
 
 __all__ = ["main"]
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except OomcastError as error:
-        trace = getattr(error, "traceback", "")
-        if trace:
-            sys.stderr.write(trace)
+        # A user's own lines are always shown; ours only to those who ask, by setting OOMCAST_TRACEBACK.
+        if isinstance(error, JobFailed) or os.environ.get("OOMCAST_TRACEBACK"):
+            sys.stderr.write(getattr(error, "traceback", ""))
         Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"oomcast: {error}")
         return error.exit_code
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ._devices import HOST, is_virtual, to_real_device, to_shown_device
+from ._errors import GpuTypeError
 from ._recorder import Recorder
 
 __all__ = ["VirtualDevice", "shown_device_property"]
@@ -137,7 +138,7 @@ def _tolist(recorder: Recorder, args: Any, kwargs: Any) -> Any:
 def _numpy(recorder: Recorder, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     if _on_gpu(tensor):
-        raise TypeError(
+        raise GpuTypeError(
             f"can't convert {to_shown_device(tensor.fake_device)} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )

@@ -12,6 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from oomcast.trace import Phase
 
+from ._errors import GpuIndexError
+
 if TYPE_CHECKING:
     from ._recorder import Recorder
 
@@ -182,12 +184,12 @@ def _update_scale(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, An
 
 
 def _embedding(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A GPU stops at an index beyond the table (more tokens than positions, say), so this does, where values are known."""
+    """A GPU stops at an index beyond the table (more tokens than positions); so does this, where values are known."""
     rows, indices = args[0].shape[0], recorder.values.of(args[1])
     if indices is not None and indices.numel() and isinstance(args[0], FakeTensor):
         highest = int(indices.max())
         if highest >= rows:
-            raise IndexError(f"index {highest} is out of range for an embedding of {rows} rows")
+            raise GpuIndexError(f"index {highest} is out of range for an embedding of {rows} rows")
     return NotImplemented
 
 

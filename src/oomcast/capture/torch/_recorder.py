@@ -14,6 +14,7 @@ from oomcast.devices import Gpu
 from oomcast.trace import Category, Phase
 
 from ._devices import HOST
+from ._errors import GpuRuntimeError
 from ._fakes import FakeKernels
 from ._gradients import as_on_cuda
 from ._host import is_large, is_large_factory, may_expand
@@ -116,7 +117,7 @@ class Recorder(TorchDispatchMode):
             return self._fake_kernels(func, types, args, kwargs)
         except RuntimeError as error:
             if "two devices" in str(error) or "two different devices" in str(error):
-                raise RuntimeError(
+                raise GpuRuntimeError(
                     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
                     f"({operator_name(func)})"
                 ) from None

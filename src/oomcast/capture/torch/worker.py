@@ -21,6 +21,7 @@ from oomcast.trace import Trace, trace_to_bytes
 from oomcast.workload import JobKind, Workload
 
 from .._messages import Answer, Request
+from ._errors import RaisedAsOnGpu
 from ._training import run_training
 from ._virtual_gpu import virtual_gpu
 from .jobs import load_job
@@ -75,10 +76,11 @@ def _explain(error: BaseException, workload: Workload) -> OomcastError:
         return JobFailed(f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.")
     if isinstance(error, SystemExit):
         return JobFailed(f"{reference} ended its process (sys.exit) instead of returning.", users_lines)
-    kind = type(error).__name__
+    is_ours = _raised_by_us(error.__traceback__) and not isinstance(error, RaisedAsOnGpu)
+    kind = type(error).__bases__[-1].__name__ if isinstance(error, RaisedAsOnGpu) else type(error).__name__
     if workload.job.kind in (JobKind.FILE, JobKind.OBJECT) and users_lines:
         return JobFailed(f"{reference} raised {kind}: {text}", users_lines)
-    if _raised_by_us(error.__traceback__):
+    if is_ours:
         return CaptureFailed(f"oomcast could not capture {reference}: {kind}: {text}", _all_lines(error))
     return JobFailed(f"{reference} rejects this configuration: {kind}: {text}", users_lines)
 
