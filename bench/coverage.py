@@ -36,7 +36,7 @@ import torch
 
 from oomcast.capture.torch._training import run_training
 from oomcast.capture.torch._virtual_gpu import virtual_gpu
-from oomcast.capture.torch.jobs import load_job
+from oomcast.capture.torch.jobs import load_job, loss_of, run_model
 from oomcast.capture.torch.jobs._vision import import_library
 from oomcast.devices import find_gpu
 from oomcast.trace import Category, Trace
@@ -227,7 +227,9 @@ def _on_plain_torch(library: str, name: str, folder: Path) -> Result:
                 is_small = True
             with torch.device("cpu" if is_small else "meta"):
                 model = job.model().train()
-                job.loss(model, job.batch()).backward()
+                batch = job.batch()
+                loss = job.loss(model, batch) if job.loss else loss_of(run_model(model, batch), batch)
+                loss.backward()
     except BaseException as error:
         if "meta" in str(error):
             return Result(name, CAPTURED, "cannot tell: too large for real memory, and its code reads values")

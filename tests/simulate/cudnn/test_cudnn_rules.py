@@ -10,6 +10,7 @@ from convolutions import RESNET_50, convolution
 from oomcast.devices import find_gpu
 from oomcast.simulate import NOTHING, DeviceFacts, Transient, WorkspaceTable, simulate
 from oomcast.simulate.cudnn import convolution_rules, with_benchmark
+from oomcast.simulate.cudnn._query import query_of
 from oomcast.simulate.cudnn._rules import runs_in_place
 from oomcast.trace import Allocation, Category, Event, EventKind, KernelCall, Mark, Phase, Trace
 from oomcast.units import GiB, MiB
@@ -49,14 +50,16 @@ def test_small_pointwise_convolutions_take_nothing() -> None:
     assert ask(convolution("conv_fprop", 0, 64, 56, 64, 3)) == NOTHING
 
 
-def test_the_pointwise_rule_is_for_the_plain_layout() -> None:
-    from oomcast.simulate.cudnn._query import query_of
-
-    plain, last = (query_of(convolution("conv_fprop", 8, 64, 28, 64, 1, channels_last=c)) for c in (False, True))
-    assert plain is not None
-    assert last is not None
-    assert runs_in_place(plain)
-    assert not runs_in_place(last)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "window", "in_place"),
+    [(64, 64, 1, True), (2048, 256, 1, True), (512, 512, 1, False), (64, 64, 3, False)],
+)
+def test_the_measured_rule_is_for_pointwise_convolutions(
+    channels: int, outputs: int, window: int, in_place: bool
+) -> None:
+    query = query_of(convolution("conv_wgrad", 8, channels, 14, outputs, window))
+    assert query is not None
+    assert runs_in_place(query) is in_place
 
 
 def test_without_tf32_the_operands_stay_as_they_are() -> None:
