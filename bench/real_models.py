@@ -95,7 +95,7 @@ def median_difference(campaign: list[Row]) -> float:
 
 
 def least_worst(campaign: list[Row]) -> float:
-    """The constant with the smallest worst error: what any choice could reach at best."""
+    """The constant with the smallest worst error: the bar asks whether there is one that serves all rows."""
     differences = [row.measured - row.reserved for row in campaign]
     candidates = range(round(min(differences)), round(max(differences)) + 1)
     return float(min(candidates, key=lambda c: max(abs((row.reserved + c) / row.measured - 1) for row in campaign)))
@@ -111,7 +111,7 @@ def _bar(what: str, found: list[Row], is_promise: bool) -> Bar:
 
 def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
     measured = rows(groundtruth, progress)
-    found = fitted(measured, median_difference)
+    found = fitted(measured, least_worst)
     return Outcome(
         "Named models, nvidia-smi peak (MiB)",
         ("workload", "campaign", "measured", "allocated", "reserved", "constant", "error"),
@@ -128,11 +128,11 @@ def run(groundtruth: Path, progress: Callable[[str], None]) -> Outcome:
             for row in sorted(found, key=lambda row: (row.campaign, not row.promised))
         ],
         [
-            _bar("ResNet-50 and MobileNetV2 within 3 %", found, is_promise=True),
-            _bar("the same with the best constant there is", fitted(measured, least_worst), is_promise=False),
+            _bar("ResNet-50 and MobileNetV2 within 3 %, one constant a campaign", found, is_promise=True),
+            _bar("the same with the median difference for it", fitted(measured, median_difference), is_promise=False),
         ],
         [
-            "the constant of a campaign is the median over its ResNet-50 and MobileNetV2 rows",
+            "a campaign's constant is the one with the smallest worst error over its ResNet-50 and MobileNetV2 rows",
             "with cuDNN installed its own answers are used for convolution workspaces, else the table's",
         ],
     )
