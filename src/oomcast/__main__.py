@@ -1,0 +1,8 @@
+"""`python -m oomcast`: the same as the command `oomcast`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
