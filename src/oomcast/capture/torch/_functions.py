@@ -126,7 +126,7 @@ def _values_or_stand_in(recorder: Recorder, tensor: torch.Tensor) -> torch.Tenso
     value = recorder.values.of(tensor)
     if value is not None:
         return value.detach()
-    recorder.ledger.assume("the values of a tensor were read on the host: taken as zeros")
+    recorder.ledger.assume("the values of a tensor were read on the host: taken as zeros", about_data=True)
     with torch.utils._python_dispatch._disable_current_modes():
         return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
 
@@ -182,10 +182,10 @@ def _split(recorder: Recorder, args: Any, kwargs: Any) -> Any:
         if name in kwargs:
             rest.append(kwargs[name])
     sizes, dim = rest[0], rest[1] if len(rest) > 1 else 0
-    if isinstance(sizes, (tuple, list)) and sizes and isinstance(tensor, FakeTensor) and recorder.ledger.assumptions:
+    if isinstance(sizes, (tuple, list)) and sizes and isinstance(tensor, FakeTensor) and recorder.ledger.reads_data:
         extent = tensor.shape[dim]
         if sum(sizes) != extent:
-            recorder.ledger.assume("the sizes of a split depend on data: taken as equal")
+            recorder.ledger.assume("the sizes of a split depend on data: taken as equal", about_data=True)
             least, more = divmod(extent, len(sizes))
             sizes = [least + (place < more) for place in range(len(sizes))]
     return _Tensor.split(tensor, sizes, dim)

@@ -18,6 +18,8 @@ class Ledger:
         self.step = -1
         self.unsupported: dict[str, int] = {}
         self.assumptions: dict[str, None] = {}
+        self.reads_data = False
+        """Whether sizes or conditions depend on values that nobody knows here."""
         self._born: list[tuple[int, Phase, int, str, str, str, tuple[int, ...], str, int]] = []
         self._category: list[Category | None] = []
         self._names: dict[int, str] = {}
@@ -94,8 +96,9 @@ class Ledger:
     def note_unsupported(self, what: str) -> None:
         self.unsupported[what] = self.unsupported.get(what, 0) + 1
 
-    def assume(self, sentence: str) -> None:
+    def assume(self, sentence: str, *, about_data: bool = False) -> None:
         self.assumptions.setdefault(sentence)
+        self.reads_data = self.reads_data or about_data
 
     def live(self) -> Iterable[int]:
         return tuple(self._live)

@@ -68,7 +68,7 @@ def _bounded(name: str, make: Any) -> Any:
         else:
             with recorder.fake_mode:
                 out = make(*args, **kwargs)
-            recorder.ledger.assume(f"{name} depends on data: its largest possible size is taken")
+            recorder.ledger.assume(f"{name} depends on data: its largest possible size is taken", about_data=True)
         recorder.hold_all(func, out)
         return out
 

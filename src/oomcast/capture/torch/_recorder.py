@@ -23,7 +23,7 @@ from ._ledger import Ledger
 from ._operators import RULES
 from ._scope import Scope
 from ._values import Values
-from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, internal_scratch
+from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, assumptions, internal_scratch
 from .personality._reductions import reduction_scratch
 
 __all__ = ["Recorder"]
@@ -111,6 +111,8 @@ class Recorder(TorchDispatchMode):
         """The operator's outputs as fake tensors: from our own table first, then from torch's fake kernels."""
         kernel = FAKE_KERNELS.get(func)
         if kernel is not None:
+            for sentence in assumptions(func, args):
+                self.ledger.assume(sentence)
             with self.fake_mode:
                 return kernel(func, args, kwargs)
         try:

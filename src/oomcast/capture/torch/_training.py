@@ -51,7 +51,9 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> Non
             optimizer.zero_grad(set_to_none=workload.set_to_none)
         for micro_batch in range(workload.accumulation):
             virtual.enter(Phase.INPUT, step)
-            batch = _on_device(job.batch(), device, workload)
+            # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.
+            batch = job.batch()
+            batch = _on_device(batch, device, workload)
             virtual.label(batch, Category.INPUT)
             virtual.enter(Phase.FORWARD, step)
             with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():

@@ -107,11 +107,13 @@ class Values:
             stand_in = complex(1.0)
         else:
             stand_in = 1
-            self._ledger.assume(f"an integer that depends on data was read{where}: taken as 1")
+            self._ledger.assume(f"an integer that depends on data was read{where}: taken as 1", about_data=True)
         # While a model is built, initialisers look whether a draw on the host is to be repeated: no memory hangs on it.
         redraw = self._ledger.phase is Phase.BUILD and tensor.fake_device.index is None  # type: ignore[attr-defined]
         if tensor.dtype == torch.bool and not redraw:
-            self._ledger.assume(f"a condition that depends on data was read{where}: taken as {stand_in}")
+            self._ledger.assume(
+                f"a condition that depends on data was read{where}: taken as {stand_in}", about_data=True
+            )
         return stand_in
 
     def note_origin(self, func: Any, out: Any) -> None:

@@ -6,6 +6,7 @@ dispatcher (`AutogradCPU`, `AutocastCPU`). What the overrides cannot give is in 
 - `FAKE_KERNELS`: operator → callable(func, args, kwargs) → out, to be asked before FakeTensorMode;
 - `OUTPUT_CORRECTIONS`: operator → callable(func, args, kwargs, out) → out, to be applied after the fake kernel ran;
 - `COMPOSITES`: operator → kernel, for composites that the recorder meets whole (under `torch.inference_mode`);
+- `assumptions(func, args)`: sentences for the user, where an operator is modelled without a source;
 - `internal_scratch(func, args, kwargs, out)`: bytes of the buffers a kernel takes for itself (`INTERNAL_SCRATCH`).
 
 One file a subject: attention (`_attention_choice`, `_attention`), autocast (`_autocast`, `_autocast_lists`), dropout,
@@ -22,12 +23,11 @@ from . import _attention, _ctc, _hints, _normalization, _recurrent, _recurrent_n
 from ._attention_choice import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
 from ._overrides import COMPOSITES
 from ._personality import Personality
-from ._recurrent import ASSUMPTIONS
+from ._recurrent import assumptions
 from ._scratch import INTERNAL_SCRATCH, internal_scratch
 from ._target import Target, on_virtual_gpu
 
 __all__ = [
-    "ASSUMPTIONS",
     "COMPOSITES",
     "FAKE_KERNELS",
     "INTERNAL_SCRATCH",
@@ -38,6 +38,7 @@ __all__ = [
     "Personality",
     "Switches",
     "Target",
+    "assumptions",
     "choose_backend",
     "current_switches",
     "internal_scratch",

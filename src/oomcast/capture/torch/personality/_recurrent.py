@@ -19,7 +19,7 @@ from ._overrides import Overrides, composite
 from ._recurrent_native import layers_without_cudnn
 from ._target import current_target, on_virtual_gpu
 
-__all__ = ["ASSUMPTIONS", "FAKE_KERNELS", "SCRATCH", "install"]
+__all__ = ["FAKE_KERNELS", "SCRATCH", "assumptions", "install"]
 
 _aten = torch.ops.aten
 _rnn_op = _aten._cudnn_rnn.default
@@ -29,14 +29,19 @@ _GATES = {_RELU: 1, _TANH: 1, _LSTM: 4, _GRU: 3}
 _RESERVED = {_RELU: 2, _TANH: 2, _LSTM: 6, _GRU: 5}
 _DROPOUT_STATE_BYTES = 2 * 2**20 + 2**16
 
-ASSUMPTIONS = (
-    "cuDNN keeps, for the backward pass of a recurrent layer, per time step and direction: 6 values a hidden unit for "
-    "LSTM (four gates, cell, output), 5 for GRU (three gates, the recurrent part of the candidate, output), 2 for "
-    "plain RNN; with dropout, one value and one byte more between layers.",
-    "cuDNN's workspace for a recurrent layer is the gates of one layer for all time steps.",
-    "The state of cuDNN's dropout for recurrent layers takes slightly over 2 MiB.",
+_SIZES = (
+    "cuDNN keeps, for the backward pass of a recurrent layer, per time step and direction 6 values a hidden unit for "
+    "LSTM, 5 for GRU, 2 for plain RNN; with dropout, one value and one byte more between layers",
+    "cuDNN's workspace for a recurrent layer is the gates of one layer for all time steps",
 )
-"""What is modelled without a source: cuDNN tells these sizes only with a device."""
+_DROPOUT_STATE = "the state of cuDNN's dropout for recurrent layers takes slightly over 2 MiB"
+
+
+def assumptions(func: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """What this call is modelled by without a source: cuDNN tells these sizes only with a device."""
+    if func is not _rnn_op:
+        return ()
+    return _SIZES if args[-1] is None else (*_SIZES, _DROPOUT_STATE)
 
 
 def install(overrides: Overrides) -> None:
