@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._virtual import virtual_gpu
-    from .estimate import Estimate, estimate
+    from .estimate import Estimate, calibrate, estimate
 
-__all__ = ["Estimate", "__version__", "estimate", "virtual_gpu"]
+__all__ = ["Estimate", "__version__", "calibrate", "estimate", "virtual_gpu"]
 __version__ = "0.1.0"
 
-_HOMES = {"Estimate": ".estimate", "virtual_gpu": "._virtual"}
+_HOMES = {"Estimate": ".estimate", "calibrate": ".estimate", "virtual_gpu": "._virtual"}
 
 
 def __getattr__(name: str) -> Any:

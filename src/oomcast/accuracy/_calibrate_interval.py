@@ -9,54 +9,101 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput
-from ..estimate import Interval
-from ..learn import group_quantile, group_range, leave_group_out
-from ._cases import Case
+from ..estimate import Interval, interval_to_json
+from ..learn import QuantileCurve, group_curve, leave_group_out
+from ._cases import Case, Measure
 from ._metrics import Judged
 
-__all__ = ["FittedInterval", "fit_interval", "write_interval"]
+__all__ = ["FittedInterval", "FittedKind", "fit_interval", "write_interval"]
+
+LEVELS = (0.01, *(round(0.025 * step, 3) for step in range(1, 40)), 0.99)
+"""The quantiles that are kept."""
 
 
 @dataclass(frozen=True)
-class FittedInterval:
+class FittedKind:
+    """For one source of the context: the catalogue, or a calibration."""
+
     interval: Interval
-    one_sided: float
-    """Times the estimate: will not be exceeded with the same coverage."""
     exceeded: float
-    """The share of rows above `one_sided`, each family judged by a bound made from the others."""
+    """The share of rows above the one-sided bound, each family judged by a bound made from the others."""
     headroom: float
     """The mean of that bound over the truth, less 1."""
     rows: int
     families: int
 
 
+@dataclass(frozen=True)
+class FittedInterval:
+    name: str
+    catalogue: FittedKind
+    calibrated: FittedKind | None
+
+    @property
+    def interval(self) -> Interval:
+        """What holds where nothing was calibrated."""
+        return self.catalogue.interval
+
+    @property
+    def one_sided(self) -> float:
+        return self.interval.upper_one_sided
+
+    @property
+    def exceeded(self) -> float:
+        return self.catalogue.exceeded
+
+    @property
+    def headroom(self) -> float:
+        return self.catalogue.headroom
+
+
 def fit_interval(
-    pairs: Sequence[tuple[Case, Judged]], coverage: float = 0.95, label: str = "accuracy"
+    pairs: Sequence[tuple[Case, Judged]],
+    calibrated: Sequence[tuple[Case, Judged]] = (),
+    coverage: float = 0.95,
+    label: str = "accuracy",
 ) -> FittedInterval:
-    """From estimates beside their truths; families of different data sets are different families."""
-    known = [(f"{case.data}/{case.family}", one.truth / one.estimate, one) for case, one in pairs if one.truth]
+    """From estimates beside their truths; `calibrated` are those with one constant per campaign as the context.
+
+    Only measured device totals count: that is what the interval is about. Families of different data sets are
+    different families. Without `calibrated` there is one kind for both.
+    """
+    catalogue = _fit(pairs, coverage, label, "contexts from the catalogue")
+    with_constant = _fit(calibrated, coverage, label, "one context per campaign, from other families")
+    if catalogue is None:
+        raise BadInput("an interval needs rows with a measured device total, and there is none.")
+    return FittedInterval(catalogue.interval.id, catalogue, with_constant)
+
+
+def _fit(pairs: Sequence[tuple[Case, Judged]], coverage: float, label: str, how: str) -> FittedKind | None:
+    judged = [(case, one) for case, one in pairs if case.measure is Measure.DEVICE_TOTAL]
+    known = [(f"{case.data}/{case.family}", one.truth / one.estimate) for case, one in judged if one.truth]
     if not known:
-        raise BadInput("an interval needs rows with a measured figure, and there is none.")
-    families = [family for family, _, _ in known]
-    ratios = [ratio for _, ratio, _ in known]
-    lower, upper = group_range(ratios, families, coverage)
-    one_sided = group_quantile(ratios, families, coverage)
+        return None
+    families = [family for family, _ in known]
+    ratios = [ratio for _, ratio in known]
     count = len(set(families))
-    if not all(math.isfinite(bound) for bound in (lower, upper, one_sided)):
-        needed = math.ceil((1 + coverage) / (1 - coverage))
+    # A level is promised by its own weight of families, less one that stands for the family to come.
+    needed = math.ceil((1 + coverage) / (1 - coverage) - 1e-9)
+    if count < needed:
         raise BadInput(f"{count} model families are too few for an interval of {coverage:.0%}: {needed} are needed.")
+    side = round((1 - coverage) / 2, 6)
+    exact = group_curve(ratios, families, (*LEVELS, side, 1 - side, coverage))
+    curve = QuantileCurve(exact.levels, tuple(round(value, 4) for value in exact.values))
     left_out = leave_group_out(ratios, families, coverage)
     finite = [(bound, ratio) for bound, ratio in zip(left_out.bounds, ratios, strict=True) if math.isfinite(bound)]
-    data = ", ".join(sorted({case.data for case, _ in pairs}))
-    return FittedInterval(
+    data = ", ".join(sorted({case.data for case, one in judged if one.truth}))
+    return FittedKind(
         interval=Interval(
             id=f"{label}-{len(known)}",
             coverage=coverage,
-            lower=round(lower, 4),
-            upper=round(upper, 4),
-            provenance=f"truth / estimate of {len(known)} runs in {count} model families ({data}), grouped conformal",
+            lower=round(curve.at(side), 4),
+            upper=round(curve.at(1 - side), 4),
+            upper_one_sided=round(curve.at(coverage), 4),
+            provenance=f"truth / estimate of {len(known)} runs in {count} model families ({data}), {how}, "
+            f"grouped conformal; with families left out {1 - left_out.covered:.1%} exceed the one-sided bound",
+            curve=curve,
         ),
-        one_sided=round(one_sided, 4),
         exceeded=1 - left_out.covered,
         headroom=sum(bound / ratio - 1 for bound, ratio in finite) / len(finite) if finite else math.inf,
         rows=len(known),
@@ -66,15 +113,10 @@ def fit_interval(
 
 def write_interval(fitted: FittedInterval, path: Path) -> None:
     """In the form that `oomcast.estimate` reads."""
-    interval = fitted.interval
-    content = {
-        "id": interval.id,
-        "coverage": interval.coverage,
-        "lower": interval.lower,
-        "upper": interval.upper,
-        "provenance": interval.provenance,
-    }
+    kinds = {"catalogue": fitted.catalogue.interval}
+    if fitted.calibrated is not None:
+        kinds["calibrated"] = fitted.calibrated.interval
     try:
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(interval_to_json(fitted.name, kinds), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write the interval to {path}: {error.strerror or error}.") from error

@@ -13,7 +13,7 @@ __all__ = ["Estimate", "LiveTensor", "PeakMoment", "Verdict"]
 class Verdict(str, Enum):
     FITS = "fits"
     TIGHT = "tight"
-    """It should run, but the interval reaches beyond the device, or the allocator must release its cache to get by."""
+    """It should run, but out of memory is more likely than 5 %, or the allocator must release its cache to get by."""
     OOM = "oom"
 
 
@@ -56,9 +56,14 @@ class Estimate:
     high: int
     coverage: float
     """The share of jobs whose true `device_total` lies between `low` and `high`."""
+    will_not_exceed: int
+    """The one-sided bound: the true `device_total` stays at or below it in a `coverage` share of jobs."""
+    p_oom: float
+    """The probability, from 0 to 1, that the job needs at least (`least_capacity`) more than the device has."""
     verdict: Verdict
     breakdown: Mapping[str, int]
-    """By category at the peak, then `allocator_cache` and `context`; sums to `device_total`."""
+    """By category at the peak, then `calibrated` (what a calibration adds to the simulated allocator),
+    `allocator_cache` and `context`; sums to `device_total`."""
     top_tensors: tuple[LiveTensor, ...]
     peak: PeakMoment
     phase_peaks: tuple[tuple[int, str, int, int], ...]

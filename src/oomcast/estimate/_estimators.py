@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Protocol
 
 from ..devices import Gpu, Stack, default_stack, find_gpu, find_stack
 from ..errors import BadInput, UnknownName
 from ..simulate import AllocatorSettings
 from ..workload import Workload
+from ._calibration import Calibration
+from ._calibration_file import calibration_for
 from ._estimate import Estimate
+from ._interval import load_interval
 from ._simulator import estimate_by_simulation
 
 __all__ = ["ESTIMATORS", "Estimator", "Target", "estimate"]
+
+_COVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,9 @@ class Target:
     cudnn_benchmark: bool
     """`torch.backends.cudnn.benchmark`: its timing runs take their own memory."""
     time_limit: float
+    calibration: Calibration | None = None
+    """What real runs told of this GPU and stack."""
+    coverage: float = _COVERAGE
 
     @classmethod
     def create(
@@ -38,13 +48,17 @@ class Target:
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
         time_limit: float = 300.0,
+        calibration: Calibration | None = None,
+        coverage: float = _COVERAGE,
     ) -> Target:
         gpu = find_gpu(device)
         stack = find_stack(environment) if environment else _stack_of_installed_torch()
         settings = AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
         if time_limit <= 0:
             raise BadInput(f"the time limit must be above 0 seconds, not {time_limit:g}.")
-        return cls(gpu, stack, settings, cudnn_benchmark, time_limit)
+        for calibrated in (False, True):
+            load_interval(calibrated).check(coverage)
+        return cls(gpu, stack, settings, cudnn_benchmark, time_limit, calibration, coverage)
 
 
 class Estimator(Protocol):
@@ -74,17 +88,25 @@ def estimate(
     alloc_conf: str | None = None,
     cudnn_benchmark: bool = False,
     time_limit: float = 300.0,
+    coverage: float = _COVERAGE,
+    calibration: str | os.PathLike[str] | None = None,
+    use_calibration: bool = True,
 ) -> Estimate:
     """How much memory a training job will hold on a GPU, without the GPU.
 
     `job` is a path to a job file, a name (`zoo:resnet50`, `timm:…`, `torchvision:…`, `hf:…`) or an object with the job
     file's functions `model()` and `batch(batch_size)`. `alloc_conf` is what PYTORCH_CUDA_ALLOC_CONF will be.
+    What `oomcast calibrate` has learnt of this GPU and environment is used, or the artifact in the file `calibration`,
+    unless `use_calibration` is false. `coverage` is how sure the interval and `will_not_exceed` are.
     Raises `oomcast.errors.OomcastError`; its text says what to do.
     """
     chosen = ESTIMATORS.get(estimator)
     if chosen is None:
         raise UnknownName("estimator", estimator, ESTIMATORS)
-    target = Target.create(device, environment, alloc_conf, cudnn_benchmark, time_limit)
+    target = Target.create(device, environment, alloc_conf, cudnn_benchmark, time_limit, coverage=coverage)
+    if use_calibration:
+        file = None if calibration is None else Path(calibration)
+        target = dataclasses.replace(target, calibration=calibration_for(target.gpu, target.stack, file))
     workload = Workload.create(
         job,
         batch_size=batch_size,

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..capture import capture
-from ..devices import context_bytes
 from ..simulate import DeviceFacts, LiveBlock, Timeline, WorkspaceTable, least_capacity, simulate
 from ..simulate.cudnn import convolution_rules, has_convolutions, with_benchmark
 from ..trace import Category, Trace
 from ..workload import Workload
+from ._calibration import constants_of
 from ._estimate import Estimate, LiveTensor, PeakMoment, Verdict
 from ._interval import load_interval
 
 if TYPE_CHECKING:
     from ._estimators import Target
 
-__all__ = ["estimate_by_simulation", "estimate_trace"]
+__all__ = ["ACCEPTED_RISK", "Simulation", "estimate_by_simulation", "estimate_trace"]
 
 TOP_TENSORS = 10
+ACCEPTED_RISK = 0.05
+"""The probability of running out of memory up to which a job is said to fit."""
 
 
 def estimate_by_simulation(workload: Workload, target: Target) -> Estimate:
@@ -29,51 +31,41 @@ def estimate_by_simulation(workload: Workload, target: Target) -> Estimate:
 def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
     gpu = target.gpu
-    context = context_bytes(gpu, target.stack, convolutions=has_convolutions(trace))
-    facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
-    convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=target.cudnn_benchmark)
-    rules = WorkspaceTable(facts).with_rules(convolutions)
-    if target.cudnn_benchmark:
-        trace = with_benchmark(trace)
-    capacity = gpu.usable_memory - context
-    limited = simulate(
-        trace, capacity=max(capacity, 0), settings=target.settings, workspace=rules, device_total=gpu.total_memory
-    )
+    simulation = Simulation(trace, target)
+    constants = constants_of(gpu, target.stack, simulation.has_convolutions, target.calibration)
+    context, missed = constants.context, constants.reserved
+    limited = simulation.run(max(gpu.usable_memory - context - missed, 0))
     # What does not run is described as it would be on a device without end: that is what it needs.
-    timeline = (
-        limited
-        if limited.ran
-        else simulate(trace, settings=target.settings, workspace=rules, device_total=gpu.total_memory)
-    )
-    device_total = timeline.peak_reserved + context
-    interval = load_interval()
+    timeline = limited if limited.ran else simulation.run()
+    reserved = timeline.peak_reserved + missed
+    allocated = min(timeline.peak_allocated + constants.allocated, reserved)
+    device_total = reserved + context
+    needed = simulation.least_capacity() + missed + context
+    interval = load_interval(constants.context_is_sure)
     floor = min(device_total, context + timeline.breakdown.get(Category.PARAMETER.value, 0))
-    low, high = interval.around(device_total, floor)
+    low, high = interval.around(device_total, floor, target.coverage)
+    p_oom = interval.chance_above(needed, gpu.usable_memory)
     breakdown = {
         **{category.value: timeline.breakdown.get(category.value, 0) for category in Category},
-        "allocator_cache": timeline.peak_reserved - timeline.peak_allocated,
+        "calibrated": allocated - timeline.peak_allocated,
+        "allocator_cache": reserved - allocated,
         "context": context,
     }
-    if not limited.ran:
-        verdict = Verdict.OOM
-    elif high > gpu.usable_memory or limited.retries:
-        verdict = Verdict.TIGHT
-    else:
-        verdict = Verdict.FITS
     return Estimate(
-        peak_allocated=timeline.peak_allocated,
-        peak_reserved=timeline.peak_reserved,
+        peak_allocated=allocated,
+        peak_reserved=reserved,
         device_total=device_total,
         low=low,
         high=high,
-        coverage=interval.coverage,
-        verdict=verdict,
+        coverage=target.coverage,
+        will_not_exceed=interval.not_exceeded(device_total, target.coverage),
+        p_oom=p_oom,
+        verdict=_verdict(limited, p_oom),
         breakdown=breakdown,
-        top_tensors=_top_tensors(trace, timeline),
-        peak=_peak_moment(trace, timeline),
+        top_tensors=_top_tensors(simulation.trace, timeline),
+        peak=_peak_moment(simulation.trace, timeline),
         phase_peaks=tuple((s.step, s.phase.value, s.allocated, s.reserved) for s in timeline.spans),
-        least_capacity=context
-        + least_capacity(trace, settings=target.settings, workspace=rules, device_total=gpu.total_memory),
+        least_capacity=needed,
         device=gpu.name,
         device_usable=gpu.usable_memory,
         unsupported={**trace.unsupported, **{f"workspace of {k}": n for k, n in timeline.kernels_without_rule.items()}},
@@ -82,12 +74,54 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
         seconds=0.0,
         provenance={
             "estimator": "simulator",
-            "calibration": interval.id,
+            "calibration": _calibration_in_words(target),
+            "interval": interval.id,
             "environment": target.stack.name,
-            "convolution_workspace": convolutions.source_in_use(),
+            "convolution_workspace": simulation.convolutions.source_in_use(),
             "versions": dict(trace.versions),
         },
     )
+
+
+class Simulation:
+    """A Trace with the rules of its target, to be run on devices of any size."""
+
+    def __init__(self, trace: Trace, target: Target) -> None:
+        gpu = target.gpu
+        facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
+        self.has_convolutions = has_convolutions(trace)
+        self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=target.cudnn_benchmark)
+        self._rules = WorkspaceTable(facts).with_rules(self.convolutions)
+        self.trace = with_benchmark(trace) if target.cudnn_benchmark else trace
+        self._settings = target.settings
+        self._device_total = gpu.total_memory
+
+    def run(self, capacity: int | None = None) -> Timeline:
+        return simulate(
+            self.trace,
+            capacity=capacity,
+            settings=self._settings,
+            workspace=self._rules,
+            device_total=self._device_total,
+        )
+
+    def least_capacity(self) -> int:
+        return least_capacity(
+            self.trace, settings=self._settings, workspace=self._rules, device_total=self._device_total
+        )
+
+
+def _verdict(limited: Timeline, p_oom: float) -> Verdict:
+    if not limited.ran:
+        return Verdict.OOM
+    return Verdict.TIGHT if limited.retries or p_oom > ACCEPTED_RISK else Verdict.FITS
+
+
+def _calibration_in_words(target: Target) -> str:
+    if target.calibration is None:
+        return "none: the catalogue's context"
+    count = len(target.calibration.runs)
+    return f"{target.calibration.name}, {count} real {'run' if count == 1 else 'runs'}"
 
 
 def _top_tensors(trace: Trace, timeline: Timeline) -> tuple[LiveTensor, ...]:

@@ -8,12 +8,14 @@ exchangeable (Lee, Barber and Willett, Distribution-free inference with hierarch
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["GroupCoverage", "group_quantile", "group_range", "leave_group_out"]
+__all__ = ["GroupCoverage", "QuantileCurve", "group_curve", "group_quantile", "group_range", "leave_group_out"]
 
 _TOLERANCE = 1e-12
 
@@ -30,6 +32,78 @@ class GroupCoverage:
     """The same with every group counting once: what the bound promises."""
     bounds: tuple[float, ...]
     """The bound that each row was judged by, in the rows' order."""
+
+
+@dataclass(frozen=True)
+class QuantileCurve:
+    """A distribution by its quantiles: linear between those that are known, with exponential tails beyond."""
+
+    levels: tuple[float, ...]
+    """Rising, between 0 and 1, on both sides of the median."""
+    values: tuple[float, ...]
+    """Never falling."""
+
+    def __post_init__(self) -> None:
+        if len(self.levels) != len(self.values) or len(self.levels) < 2:
+            raise ValueError("a curve needs as many values as levels, and at least two")
+        if not all(low < high for low, high in itertools.pairwise((0.0, *self.levels, 1.0))):
+            raise ValueError("levels must rise from 0 to 1")
+        if not self.levels[0] < 0.5 < self.levels[-1]:
+            raise ValueError("levels must lie on both sides of the median")
+        if not all(low <= high for low, high in itertools.pairwise((-math.inf, *self.values, math.inf))):
+            raise ValueError("values must not fall")
+        if not all(math.isfinite(value) for value in self.values):
+            raise ValueError("values must be finite")
+
+    def at(self, level: float) -> float:
+        """The quantile of that level; beyond the levels that are known nothing can be promised."""
+        if not self.levels[0] - _TOLERANCE <= level <= self.levels[-1] + _TOLERANCE:
+            raise ValueError(f"the curve knows levels from {self.levels[0]} to {self.levels[-1]}, not {level}")
+        after = min(max(bisect.bisect_left(self.levels, level), 1), len(self.levels) - 1)
+        low, high = self.levels[after - 1], self.levels[after]
+        share = min(max((level - low) / (high - low), 0.0), 1.0)
+        return _between(self.values[after - 1], self.values[after], share)
+
+    def above(self, value: float) -> float:
+        """The probability of more than `value`: never rises with it."""
+        if math.isnan(value):
+            raise ValueError("not a number")
+        if value < self.values[0]:
+            first = self.levels[0]
+            return 1 - first * _fading(self.values[0] - value, self.at(min(4 * first, 0.5)) - self.values[0])
+        if value >= self.values[-1]:
+            last = 1 - self.levels[-1]
+            return last * _fading(value - self.values[-1], self.values[-1] - self.at(max(1 - 4 * last, 0.5)))
+        after = bisect.bisect_right(self.values, value)
+        low, high = self.values[after - 1], self.values[after]
+        share = (value - low) / (high - low)
+        return 1 - _between(self.levels[after - 1], self.levels[after], share)
+
+
+def _between(low: float, high: float, share: float) -> float:
+    """Rounding leaves neither end, and never turns a rise into a fall."""
+    return min(low + (high - low) * share, high)
+
+
+def _fading(distance: float, quartering: float) -> float:
+    """1 at the outermost quantile, falling on as it fell over the last `quartering`, where four times became once."""
+    if quartering <= 0:
+        return 1.0 if distance <= 0 else 0.0
+    return math.exp(-math.log(4) * distance / quartering)
+
+
+def group_curve(scores: Sequence[float], groups: Sequence[Hashable], levels: Iterable[float]) -> QuantileCurve:
+    """All bounds at once: upper ones from the median on, lower ones below, each honest for a group never seen.
+
+    Levels that the number of groups cannot promise are left out.
+    """
+    mirrored = [-score for score in scores]
+    bounds = [
+        (level, group_quantile(scores, groups, level) if level >= 0.5 else -group_quantile(mirrored, groups, 1 - level))
+        for level in sorted(set(levels))
+    ]
+    known = [(level, bound) for level, bound in bounds if math.isfinite(bound)]
+    return QuantileCurve(tuple(level for level, _ in known), tuple(bound for _, bound in known))
 
 
 def group_quantile(scores: Sequence[float], groups: Sequence[Hashable], level: float) -> float:

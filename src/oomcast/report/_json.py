@@ -6,10 +6,10 @@ import dataclasses
 from enum import Enum
 from typing import Any
 
-from ..estimate import Estimate
+from ..estimate import Calibration, CalibrationChange, Estimate
 from ..simulate import ReplayResult
 
-__all__ = ["estimate_as_json", "replay_as_json"]
+__all__ = ["calibration_as_json", "calibration_change_as_json", "estimate_as_json", "replay_as_json"]
 
 
 def estimate_as_json(estimate: Estimate) -> dict[str, Any]:
@@ -21,6 +21,20 @@ def estimate_as_json(estimate: Estimate) -> dict[str, Any]:
     ]
     del plain["phase_peaks"]
     return plain
+
+
+def calibration_as_json(calibration: Calibration) -> dict[str, Any]:
+    return {"name": calibration.name, **_plain(calibration)}
+
+
+def calibration_change_as_json(change: CalibrationChange) -> dict[str, Any]:
+    """What was before and what is after, for the environment and for the job."""
+    return {
+        "calibration": calibration_as_json(change.calibration),
+        "path": str(change.path),
+        "before": {"constants": _plain(change.constants_before), "estimate": estimate_as_json(change.before)},
+        "after": {"constants": _plain(change.constants_after), "estimate": estimate_as_json(change.after)},
+    }
 
 
 def replay_as_json(result: ReplayResult) -> dict[str, Any]:

@@ -26,6 +26,7 @@ _LABELS = {
     "activation": "Activation",
     "temporary": "Temp",
     "workspace": "Workspace",
+    "calibrated": "Calibrated",
     "allocator_cache": "Allocator cache",
     "context": "CUDA context",
 }
@@ -36,6 +37,7 @@ def render_estimate(estimate: Estimate) -> RenderableType:
     count = len(estimate.top_tensors)
     parts: list[RenderableType] = [
         _verdict(estimate),
+        _risk(estimate),
         Text(""),
         Text(f"At the peak ({_where(estimate.peak)})", style="bold"),
         _breakdown(estimate),
@@ -55,13 +57,29 @@ def _verdict(estimate: Estimate) -> Text:
     line.append(
         f"  {estimate.workload.get('job', 'job')} on {estimate.device}: {format_bytes(estimate.device_total)} "
         f"of {format_bytes(estimate.device_usable)} usable "
-        f"({estimate.coverage:.0%} interval {format_bytes(estimate.low)} to {format_bytes(estimate.high)})"
+        f"({100 * estimate.coverage:.4g}% interval {format_bytes(estimate.low)} to {format_bytes(estimate.high)})"
     )
     if estimate.headroom >= 0:
         line.append(f", {format_bytes(estimate.headroom)} free")
     else:
         line.append(f", {format_bytes(-estimate.headroom)} too much")
     return line
+
+
+def _risk(estimate: Estimate) -> Text:
+    return Text(
+        f"{100 * estimate.coverage:.4g}%: will not exceed {format_bytes(estimate.will_not_exceed)}; "
+        f"P(OOM) on this device {_percent(estimate.p_oom)}; runs from {format_bytes(estimate.least_capacity)} on"
+    )
+
+
+def _percent(share: float) -> str:
+    """With as many digits as tell it from never and from always."""
+    if share < 0.001:
+        return "below 0.1%"
+    if share > 0.999:
+        return "above 99.9%"
+    return f"{share:.1%}" if share < 0.1 or share > 0.9 else f"{share:.0%}"
 
 
 def _where(peak: PeakMoment) -> str:
@@ -116,9 +134,16 @@ def _short(source: str) -> str:
 
 def _notes(estimate: Estimate) -> list[Text]:
     notes = []
-    environment = estimate.provenance.get("environment", "")
-    notes.append(Text(f"Environment {environment}; interval {estimate.provenance.get('calibration', '')}; "
-                      f"{estimate.seconds:.1f} s; sizes in powers of two.", style="dim"))  # fmt: skip
+    told = estimate.provenance
+    calibration = str(told.get("calibration", ""))
+    context = "context from the catalogue" if calibration.startswith("none") else f"calibrated by {calibration}"
+    notes.append(
+        Text(
+            f"Environment {told.get('environment', '')}, {context}; interval {told.get('interval', '')}; "
+            f"{estimate.seconds:.1f} s; sizes in powers of two.",
+            style="dim",
+        )
+    )
     if estimate.unsupported:
         listed = ", ".join(f"{name} ({count}×)" for name, count in sorted(estimate.unsupported.items()))
         notes.append(Text(f"Not modelled: {listed}.", style="dim"))
