@@ -9,13 +9,14 @@ from pathlib import Path
 from ..devices import find_gpu
 from ..workload import Workload
 from ._cases import Case, CaseSet, Measure, Skipped
-from ._gpumemnet_jobs import CnnJob, MlpJob, TransformerJob
+from ._gpumemnet_jobs import CNN_STEPS, CnnJob, MlpJob, TransformerJob
 from ._gpumemnet_plans import cnn_parameters, cnn_plans, mlp_parameters, mlp_widths
 from ._table import Row, read_rows
 
 __all__ = ["read_cnn", "read_mlp_step1", "read_mlp_step2", "read_transformer"]
 
 GPU = "a100-40gb"
+STEPS = 3
 STACK = "torch-2.4-cu121-eager"
 _MEMORY = "Max GPU Memory (MiB)"
 _COLUMNS = ("Filename", "Total Parameters", "Batch Size", _MEMORY)
@@ -75,7 +76,8 @@ def _cnn(row: Row) -> Case | Skipped:
     if not plans:
         return Skipped(str(row.number), "the settings in its name do not give its parameter count")
     job = CnnJob(plans[0], channels, size, classes, settings.get("act", "relu"), batch_norm, _dropout(settings), batch)
-    return _case("gpumemnet_cnn", row, arch, job, batch, "gpumemnet cnn", ran)
+    steps = STEPS if job.last_batch == batch else CNN_STEPS
+    return _case("gpumemnet_cnn", row, arch, job, batch, "gpumemnet cnn", ran, steps=steps)
 
 
 def _transformers(path: Path) -> Iterator[Case]:
@@ -104,6 +106,7 @@ def _case(
     campaign: str,
     ran: bool = True,
     column: str = _MEMORY,
+    steps: int = STEPS,
 ) -> Case:
     measured = row.mib(column, find_gpu(GPU))
     return Case(
@@ -111,7 +114,7 @@ def _case(
         campaign=campaign,
         row=str(row.number),
         family=family,
-        workload=Workload.create(job, batch_size=batch_size, optimizer="adam"),
+        workload=Workload.create(job, batch_size=batch_size, optimizer="adam", steps=steps),
         gpu=GPU,
         stack=STACK,
         measure=Measure.DEVICE_TOTAL,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._gpumemnet_plans import Block
 
-__all__ = ["CnnJob", "MlpJob", "TransformerJob"]
+__all__ = ["CNN_STEPS", "CnnJob", "MlpJob", "TransformerJob"]
+
+CNN_SAMPLES = 4096
+"""An epoch; its last batch is smaller where they cannot be divided evenly."""
+CNN_LAST_STEP = 2
+CNN_STEPS = 5
+"""Two steps, the end of an epoch, and two of the next."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +25,8 @@ class MlpJob:
     batch_norm: bool
     dropout: float | None
     softmax: bool
+
+    sources = ("_gpumemnet_models.py", "_gpumemnet_plans.py")
 
     def model(self) -> Any:
         from ._gpumemnet_models import mlp
@@ -43,6 +53,14 @@ class CnnJob:
     dropout: float | None
     batch_size: int
     """A forward pass of this size prints the layers before training; its input is kept."""
+    _steps: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
+
+    @property
+    def last_batch(self) -> int:
+        """What remains of an epoch for its last step."""
+        return CNN_SAMPLES % self.batch_size or self.batch_size
+
+    sources = ("_gpumemnet_models.py", "_gpumemnet_plans.py")
 
     def model(self) -> Any:
         import torch
@@ -58,8 +76,9 @@ class CnnJob:
     def batch(self, batch_size: int) -> Any:
         import torch
 
-        images = torch.randn(batch_size, self.channels, self.size, self.size)
-        return images, torch.randint(self.classes, (batch_size,))
+        size = self.last_batch if next(self._steps) == CNN_LAST_STEP else batch_size
+        images = torch.randn(size, self.channels, self.size, self.size)
+        return images, torch.randint(self.classes, (size,))
 
     def loss(self, model: Any, batch: Any) -> Any:
         return _cross_entropy(model, batch)
@@ -76,6 +95,8 @@ class TransformerJob:
     vocabulary: int
     batch_size: int
     """Two forward passes of this size come before training; their input is kept."""
+
+    sources = ("_gpumemnet_models.py", "_gpumemnet_plans.py")
 
     def model(self) -> Any:
         import torch

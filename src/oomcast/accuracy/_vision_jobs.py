@@ -20,6 +20,8 @@ class TimmJob:
     """As timm 0.6 on torch 1.12 ran it: attention written out, SGD with nesterov momentum parameter by parameter."""
     autocast: bool = False
     """fp16 autocast without a GradScaler, as timm's benchmark does it."""
+    weight_decay: float = 0.0
+    """Above 0, SGD holds a second copy of all gradients while it steps."""
 
     libraries = ("timm",)
 
@@ -52,7 +54,10 @@ class TimmJob:
     def optimizer(self, parameters: Any) -> Any:
         from torch import optim
 
-        return optim.SGD(parameters, lr=0.01, momentum=0.9, nesterov=self.old, foreach=False if self.old else None)
+        foreach = False if self.old else None
+        return optim.SGD(
+            parameters, lr=0.01, momentum=0.9, nesterov=self.old, weight_decay=self.weight_decay, foreach=foreach
+        )
 
     def _own_shape(self) -> tuple[int, ...]:
         import timm
@@ -67,8 +72,11 @@ class TorchvisionJob:
 
     name: str
     head: int | None = None
+    adam_of_2023: bool = False
+    """Adam as torch had it until July 2023, instead of the workload's optimizer."""
 
     libraries = ("torchvision",)
+    sources = ("_old_torch.py",)
 
     def model(self) -> Any:
         import torch
@@ -83,3 +91,10 @@ class TorchvisionJob:
         import torch
 
         return torch.randn(batch_size, 3, 224, 224), torch.randint(10, (batch_size,))
+
+    def optimizer(self, parameters: Any) -> Any:
+        from torch import optim
+
+        from ._old_torch import AdamOf2023
+
+        return AdamOf2023(parameters) if self.adam_of_2023 else optim.Adam(parameters)
