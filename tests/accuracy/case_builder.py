@@ -12,13 +12,15 @@ from oomcast.workload import Workload
 FEATURES = Features(parameters=1000, parameter_bytes=4000, outputs=500, kept=2000, operator_peak=3000)
 
 
-def make_case(row: int, family: str, measured: int | None, *, ran: bool = True, campaign: str = "one") -> Case:
+def make_case(
+    row: int, family: str, measured: int | None, *, ran: bool = True, campaign: str = "one", batch_size: int = 4
+) -> Case:
     return Case(
         data="made",
         campaign=campaign,
         row=str(row),
         family=family,
-        workload=Workload.create("zoo:mlp", batch_size=4),
+        workload=Workload.create("zoo:mlp", batch_size=batch_size),
         gpu="a100-40gb",
         stack="torch-2.8-cu128",
         measure=Measure.DEVICE_TOTAL,
@@ -27,18 +29,25 @@ def make_case(row: int, family: str, measured: int | None, *, ran: bool = True, 
     )
 
 
-def make_result(case: Case, reserved: int, context: int = 500 * MiB, fits: bool = True) -> Result:
-    total = reserved + context
+def make_result(
+    case: Case,
+    reserved: int,
+    context: int = 500 * MiB,
+    fits: bool = True,
+    *,
+    workspace: int = 0,
+    cache: int = 0,
+    unsupported: int = 0,
+    features: Features = FEATURES,
+) -> Result:
     prediction = Prediction(
         allocated=reserved,
         reserved=reserved,
         context=context,
-        low=total * 9 // 10,
-        high=total * 11 // 10,
         fits=fits,
-        workspace=0,
-        cache=0,
+        workspace=workspace,
+        cache=cache,
         largest="activation",
-        unsupported=0,
+        unsupported=unsupported,
     )
-    return Result(case, FEATURES, {"no-workspace": Timed(prediction, 0.5)}, capture_seconds=1.0)
+    return Result(case, features, {"no-workspace": Timed(prediction, 0.5)}, capture_seconds=1.0)

@@ -9,7 +9,7 @@ from oomcast.accuracy._features import Features, features_of
 from oomcast.trace import Allocation, Category, Event, EventKind, Mark, Phase, Trace
 from oomcast.units import GiB
 
-FEATURES = Features(parameters=10, parameter_bytes=40, outputs=300, kept=700, operator_peak=900)
+FEATURES = Features(parameters=10, parameter_bytes=40, outputs=300, kept=700, operator_peak=900, buffer_bytes=5)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ FEATURES = Features(parameters=10, parameter_bytes=40, outputs=300, kept=700, op
     [
         ("horus", 4 * (300 + 10 + 8 * 10)),
         ("fake-tensor", 900),
-        ("accelerate", 160),
+        ("accelerate", 180),
         ("deepspeed", 200),
         ("params x16 + activations", 860),
     ],
@@ -34,14 +34,16 @@ def test_features_are_counted_in_the_trace() -> None:
         (200, Category.TEMPORARY, Phase.FORWARD, 0),
         (400, Category.GRADIENT, Phase.BACKWARD, 0),
         (800, Category.OPTIMIZER_STATE, Phase.OPTIMIZER, 0),
+        (24, Category.BUFFER, Phase.BUILD, -1),
     ]
+    operators = {2: "aten.convolution", 3: "aten.bmm"}
     allocations = tuple(
-        Allocation(size, category, phase, step, "aten.op", "", "", dtype="float32")
-        for size, category, phase, step in made
+        Allocation(size, category, phase, step, operators.get(index, "aten.op"), "", "", dtype="float32")
+        for index, (size, category, phase, step) in enumerate(made)
     )
     allocate, free = EventKind.ALLOCATE, EventKind.FREE
     order = [(allocate, 0), (allocate, 1), (allocate, 2), (allocate, 3), (free, 3), (allocate, 4), (free, 2)]
-    events = tuple(Event(kind, index) for kind, index in [*order, (allocate, 5)])
+    events = tuple(Event(kind, index) for kind, index in [*order, (allocate, 5), (allocate, 6)])
     marks = (
         Mark(0, Phase.BUILD, -1),
         Mark(1, Phase.INPUT, 0),
@@ -50,7 +52,16 @@ def test_features_are_counted_in_the_trace() -> None:
         Mark(7, Phase.OPTIMIZER, 0),
     )
     found = features_of(Trace(allocations, events, marks=marks))
-    assert found == Features(parameters=100, parameter_bytes=400, outputs=300, kept=1080, operator_peak=1400)
+    assert found == Features(
+        parameters=100,
+        parameter_bytes=400,
+        outputs=300,
+        kept=1080,
+        operator_peak=1400,
+        convolutions=1,
+        attentions=1,
+        buffer_bytes=24,
+    )
 
 
 def test_the_linear_fit_finds_a_line_and_leaves_the_judged_family_out() -> None:

@@ -42,6 +42,29 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["scores"][1]["mre"] < 0.002
     assert len(told["worst"]) == 2
     assert told["worst"][0]["why"]
+    assert (told["campaigns"], told["kinds"], told["families"]) == ([], [], [])
+
+
+def test_families_and_a_plot(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = folder / "plot.svg"
+    options = ("--estimators", "no-workspace", "--cache", str(folder / "cache"), "--families", "--plot", str(drawn))
+    assert call(str(folder), *options) == 0
+    shown = capsys.readouterr().out
+    assert "By family" in shown
+    assert "pyramid" in shown
+    assert drawn.read_text(encoding="utf-8").count("<circle") == 2
+    with pytest.raises(BadInput, match="cannot write the plot"):
+        call(str(folder), *options[:-1], str(folder / "nowhere" / "plot.svg"))
+
+
+def test_without_a_folder_it_runs_on_its_own_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--data", "gpumemnet_mlp_step1", "--rows", "2", "--estimators", "no-workspace", "--json")
+    assert call(*options, "--cache", str(tmp_path)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["scores"][0]["rows"] == 2
+    assert told["scores"][0]["mre"] < 0.05
+    with pytest.raises(UnknownName, match="gpumemnet_mlp_step1"):
+        call("--data", "gpumemnet_mlp_step3")
 
 
 def test_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from case_builder import make_case, make_result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomcast.accuracy import CONSTANT, fit_interval, judge, judged_pairs, sample, worst
+from oomcast.accuracy import CONSTANT, fit_interval, judge, judged_pairs, sample
+from oomcast.accuracy._judge import judge_parts
+from oomcast.accuracy._mem_tracker import Tracked
 from oomcast.accuracy._metrics import Judged, constants, quantile, score
 from oomcast.errors import BadInput
 from oomcast.units import GiB, MiB
 
 
 def judged(estimate: int, truth: int | None, *, call: bool = True, ran: bool = True) -> Judged:
-    return Judged(estimate, truth, estimate - 10, estimate + 10, call, ran, 2.0)
+    return Judged(estimate, truth, estimate - 10, estimate + 10, estimate + 5, call, ran, 2.0)
 
 
 def test_score_by_hand() -> None:
@@ -26,8 +30,8 @@ def test_score_by_hand() -> None:
     assert found.p90 == pytest.approx(0.1 + 0.7 * 0.4)
     assert found.under == 0.25
     assert found.covered == 0.75
-    assert found.exceeded == 0.0
-    assert found.headroom == pytest.approx((0.0 + 0.15 + 0.10 + 0.60) / 4)
+    assert found.exceeded == 0.25
+    assert found.headroom == pytest.approx((-0.05 + 0.10 + 0.05 + 0.55) / 4)
     assert found.seconds == 2.0
 
 
@@ -82,15 +86,27 @@ def test_a_run_that_failed_is_judged_by_its_call_only() -> None:
     assert found.mre == 0.0
 
 
-def test_the_worst_rows_come_first_with_a_guess() -> None:
+def test_parts_are_scored_apart_by_what_was_fitted_on_all() -> None:
     results = [
-        make_result(make_case(1, "a", 1500 * MiB), 1000 * MiB),
-        make_result(make_case(2, "b", 4500 * MiB), 1000 * MiB),
+        make_result(make_case(1, "a", 1400 * MiB), 1000 * MiB),
+        make_result(make_case(2, "b", 2400 * MiB), 2000 * MiB),
+        make_result(make_case(3, "c", 3000 * MiB), 2000 * MiB),
     ]
-    bad = worst(results, "no-workspace", 1)
-    assert [one.case.row for one in bad] == ["2"]
-    assert "too little" in bad[0].why
-    assert "activation" in bad[0].why
+    parts = judge_parts(results, ["no-workspace"], lambda result: "c" if result.case.family == "c" else "rest")
+    by_name = {(score.data, score.estimator): score for score in parts}
+    assert {part for part, _ in by_name} == {"c", "rest"}
+    # The other two hold 400 MiB beside the allocator, and that is what the third is given.
+    assert by_name["c", "no-workspace" + CONSTANT].mre == pytest.approx(600 / 3000)
+    assert by_name["rest", "no-workspace"].rows == 2
+
+
+def test_a_run_without_an_answer_of_mem_tracker_counts_as_failed() -> None:
+    plain = [make_result(make_case(i, "ab"[i], 1000 * MiB), 900 * MiB) for i in range(2)]
+    results = [replace(plain[0], tracked=Tracked(800 * MiB, 1.5)), replace(plain[1], tracked=Tracked(None, 0.0, "no"))]
+    (found,) = judge("made", results, ["mem-tracker"])
+    assert (found.rows, found.failed, found.seconds) == (1, 1, 1.5)
+    assert found.mre == pytest.approx(0.2)
+    assert found.covered is None
 
 
 def test_a_sample_takes_families_in_turn_and_is_always_the_same() -> None:

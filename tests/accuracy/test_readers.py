@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from oomcast.accuracy import DATA_SETS, Measure, read_sets
+from oomcast.accuracy._decoder_jobs import Lora
+from oomcast.accuracy._fine_tuning import read_fine_tuning
 from oomcast.accuracy._gpumemnet import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
 from oomcast.accuracy._gpumemnet_jobs import CnnJob, MlpJob
 from oomcast.accuracy._real_models import read_real_models
@@ -110,6 +112,95 @@ def test_a_status_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
         read_transformer(table(tmp_path, "x", TRANSFORMER_HEADER, row))
 
 
+TIMM_HEADER = "model,batch_size_per_gpu,metric,value_gib"
+LITGPT_HEADER = "model,task,gpu,precision,optimizer,batch_size_per_gpu,input_shape,extra_settings,metric,value_gib"
+LITGPT_ROW = (
+    "Llama 2 7 B (litgpt name Llama-2-7b-hf),finetune_lora Alpaca,1 x A100-SXM4-40GB,bf16-true,AdamW,2,"
+    "2x1304 tokens,lora r=8 dropout=0.05,max_memory_allocated,27.074"
+)
+
+
+def test_a_litgpt_row_tells_its_decoder(tmp_path: Path) -> None:
+    quantized = LITGPT_ROW.replace("bf16-true", "bf16-true + bnb.nf4")
+    found = read_fine_tuning("litgpt", table(tmp_path, "litgpt", LITGPT_HEADER, LITGPT_ROW, quantized))
+    (case,) = found.cases
+    job = case.workload.job.target
+    assert (job.length, job.lora, job.shape.layers, job.shape.norm) == (1304, Lora(8, 0.05), 32, "rms-float-out")
+    assert (case.measure, case.gpu, case.workload.steps) == (Measure.ALLOCATED, "a100-40gb", 1)
+    assert case.measured == round(27.074 * 1024 * MiB)
+    assert [skip.reason for skip in found.skipped] == ["bitsandbytes' 4-bit weights cannot be run without a GPU"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "lines", "complaint"),
+    [
+        (
+            "litgpt",
+            "litgpt",
+            [LITGPT_HEADER.replace(",metric", ""), LITGPT_ROW],
+            "row 1: the column 'metric' is missing",
+        ),
+        (
+            "litgpt",
+            "litgpt",
+            [LITGPT_HEADER, LITGPT_ROW.replace("27.074", "27724.1")],
+            "row 2, .*'value_gib'.*another unit",
+        ),
+        (
+            "litgpt",
+            "litgpt",
+            [LITGPT_HEADER, LITGPT_ROW.replace("27.074", "")],
+            "row 2, column 'value_gib': the cell is empty",
+        ),
+        (
+            "litgpt",
+            "litgpt",
+            [LITGPT_HEADER, LITGPT_ROW.replace(",2,2x", ",,2x")],
+            "column 'batch_size_per_gpu': the cell is empty",
+        ),
+        (
+            "litgpt",
+            "litgpt",
+            [LITGPT_HEADER, LITGPT_ROW.replace("max_memory_allocated", "felt")],
+            "column 'metric': 'felt' is none of",
+        ),
+        (
+            "real",
+            "real_models",
+            [REAL_HEADER, REAL_ROW.replace("8222", "8222000000")],
+            "'a100_2024_10_mib'.*another unit",
+        ),
+        (
+            "real",
+            "real_models",
+            [REAL_HEADER, REAL_ROW.replace(",32,", ",many,")],
+            "column 'batch_size': 'many' is not a number",
+        ),
+        (
+            "tr",
+            "gpumemnet_transformer",
+            [TRANSFORMER_HEADER, "570,128,9,2,344,256,1000,8,,SUCCESSFUL"],
+            "'max_gpu_memory_mib': the cell",
+        ),
+        ("timm", "timm_a100_fp32", [TIMM_HEADER, "vgg16,8,nvidia-smi,3627"], "'value_gib'.*another unit"),
+        ("timm", "timm_a100_fp32", [TIMM_HEADER, "vgg16,,nvidia-smi,3.6"], "'batch_size_per_gpu': the cell"),
+        (
+            "fits",
+            "timm_rtx3090_fits",
+            ["file,model,batch_size_per_gpu,input_shape,metric", "x-nchw.csv,vgg16,8,224,fits"],
+            "column 'input_shape': '224' is not",
+        ),
+    ],
+)
+def test_every_reader_says_where_its_file_is_bad(
+    tmp_path: Path, name: str, reader: str, lines: list[str], complaint: str
+) -> None:
+    if reader.startswith("timm") and importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    with pytest.raises(BadInput, match=rf"{name}\.csv, {complaint}" if complaint.startswith("row") else complaint):
+        DATA_SETS[reader](table(tmp_path, name, *lines))
+
+
 def test_a_binary_file_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"\xff\xfe\x00\x01")
@@ -133,7 +224,7 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
     [
-        ("timm_a100_fp32", 2459, 171),
+        ("timm_a100_fp32", 2380, 250),
         ("timm_rtx3090_fits", 1709, 26),
         ("real_models", 53, 1),
         ("gpumemnet_mlp_step1", 2392, 0),
@@ -143,8 +234,8 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
         ("hf_docs_bert_large", 4, 6),
         ("rasbt_memory", 6, 5),
         ("torchtune", 1, 16),
-        ("torchao", 0, 25),
-        ("litgpt", 0, 70),
+        ("torchao", 2, 23),
+        ("litgpt", 23, 47),
         ("peft_method_comparison", 0, 110),
     ],
 )

@@ -4,11 +4,14 @@ from ._calibrate_interval import FittedInterval, fit_interval, write_interval
 from ._cases import Case, CaseSet, Measure, Skipped
 from ._judge import CONSTANT, judge, judged_pairs
 from ._metrics import Score
-from ._render import as_json, render
+from ._plot import plot, write_plot
+from ._render import Report, as_json, render
+from ._report import make_report
 from ._run import ESTIMATORS, Result, check_estimators, run_cases, sample
 from ._sets import DATA_SETS, read_sets
 from ._traces import default_folder
 from ._worst import Bad, worst
+from .figures import read_figures
 
 __all__ = [
     "CONSTANT",
@@ -19,6 +22,7 @@ __all__ = [
     "CaseSet",
     "FittedInterval",
     "Measure",
+    "Report",
     "Result",
     "Score",
     "Skipped",
@@ -28,10 +32,14 @@ __all__ = [
     "fit_interval",
     "judge",
     "judged_pairs",
+    "make_report",
+    "plot",
+    "read_figures",
     "read_sets",
     "render",
     "run_cases",
     "sample",
     "worst",
     "write_interval",
+    "write_plot",
 ]

@@ -20,8 +20,8 @@ def fake_tensor(features: Features, batch_size: int) -> int:
 
 
 def accelerate(features: Features, batch_size: int) -> int:
-    """`accelerate estimate-memory`, training with Adam: four times the weights."""
-    return 4 * features.parameter_bytes
+    """`accelerate estimate-memory`, training with Adam: four times what the model itself takes, buffers included."""
+    return 4 * (features.parameter_bytes + features.buffer_bytes)
 
 
 def deepspeed(features: Features, batch_size: int) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..trace import Category, EventKind, Phase, Trace
 
-__all__ = ["Features", "features_of"]
+__all__ = ["MOST_STEM_CONVOLUTIONS", "Features", "ModelKind", "features_of", "kind_of"]
+
+ModelKind = Literal["transformer", "convolutional", "hybrid", "other"]
+MOST_STEM_CONVOLUTIONS = 3
+"""As many convolutions cut images into patches: a model with no more of them is not convolutional."""
 
 _ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
 _PASSES = (Phase.FORWARD, Phase.BACKWARD)
@@ -26,6 +31,19 @@ class Features:
     """Bytes alive at the end of the first forward pass, beside parameters, gradients and optimizer state."""
     operator_peak: int
     """The highest bytes alive at once among those that operators of forward and backward made."""
+    convolutions: int = 0
+    """How many the first forward pass runs."""
+    attentions: int = 0
+    """Attention kernels and batched products of the first forward pass."""
+    buffer_bytes: int = 0
+
+
+def kind_of(features: Features) -> ModelKind:
+    """By what the model runs, not by its name."""
+    convolutional = features.convolutions > MOST_STEM_CONVOLUTIONS
+    if features.attentions:
+        return "hybrid" if convolutional else "transformer"
+    return "convolutional" if convolutional else "other"
 
 
 def features_of(trace: Trace) -> Features:
@@ -37,6 +55,9 @@ def features_of(trace: Trace) -> Features:
         outputs=sum(a.nbytes // _ITEMSIZE.get(a.dtype, 4) for a in first),
         kept=_alive_after_forward(trace),
         operator_peak=_operator_peak(trace),
+        convolutions=sum(a.operator.startswith("aten.convolution") for a in first),
+        buffer_bytes=sum(a.nbytes for a in trace.allocations if a.category is Category.BUFFER),
+        attentions=sum("scaled_dot_product" in a.operator or "bmm" in a.operator for a in first),
     )
 
 

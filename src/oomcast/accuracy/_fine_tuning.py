@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from ..devices import find_gpu
 from ..workload import Workload
 from ._cases import Case, CaseSet, Measure, Skipped
+from ._litgpt import litgpt_run
 from ._table import Row, read_rows
-from ._text_jobs import GptJob, HfJob
-from ._vision_jobs import TorchvisionJob
+from ._text_jobs import BertJob, GptJob, HfJob
+from ._vision_jobs import TimmJob, TorchvisionJob
 
 __all__ = ["FINE_TUNING", "read_fine_tuning"]
 
@@ -29,12 +30,10 @@ _MEASURES = {
     "oom": Measure.BOUNDARY,
 }
 _UNBUILT = (
-    (r"peft_config|black-forest", "peft and diffusers are not installed, and its lengths are not published"),
     (r"compile|Thunder", "torch.compile is not modelled"),
     (r"nf4|bnb|8.?bit|4-bit|QLoRA|qlora|INT8|float8|ao ", "its quantized weights or optimizer need a package"),
     (r"^\s*[2-9]\s?x|FSDP|DeepSpeed|[Oo]ffload|8x ", "it ran on several GPUs or off the GPU"),
     (r"variable|<=|\btokens max", "the lengths of its batches are not published"),
-    (r"litgpt|StableLM|Falcon|adapter", "litgpt's own model and LoRA layers are not installed"),
     (r"model load|context only|model init", "no training step"),
 )
 
@@ -44,7 +43,6 @@ class _Rebuilt(NamedTuple):
     gpu: str
     stack: str
     options: dict[str, Any]
-    tf32: bool = True
 
 
 def read_fine_tuning(name: str, path: Path) -> CaseSet:
@@ -66,16 +64,21 @@ def _case(name: str, row: Row, rebuilt: _Rebuilt) -> Case:
         data=name,
         campaign=name,
         row=f"{row.number} {row.text('model')[:24]} x{row.get('batch_size_per_gpu')} {row.get('precision')[:12]}",
-        family=row.text("model").split()[0],
+        family=_family(row),
         workload=Workload.create(rebuilt.job, batch_size=row.whole("batch_size_per_gpu"), **rebuilt.options),
         gpu=rebuilt.gpu,
         stack=rebuilt.stack,
         measure=measure,
         measured=row.gib("value_gib", find_gpu(rebuilt.gpu)) if ran else None,
         ran=ran,
-        allow_tf32=rebuilt.tf32,
         notes=row.get("extra_settings"),
     )
+
+
+def _family(row: Row) -> str:
+    """The first word of the model's name: `vit_giant…`, `Llama 2 7B`."""
+    found = re.match(r"(?:timm/|torchvision )?([a-z]+)", row.text("model").lower())
+    return found[1] if found else row.text("model")
 
 
 def _why_not(row: Row) -> str:
@@ -91,9 +94,7 @@ def _bert_large(row: Row) -> _Rebuilt | str:
         return "no training step"
     if not row.text("optimizer").startswith("HF AdamW"):
         return f"{row.text('optimizer')} of that time is not in torch"
-    settings = (("hidden_size", 1024), ("num_hidden_layers", 24), ("num_attention_heads", 16),
-                ("intermediate_size", 4096), ("vocab_size", 30522))  # fmt: skip
-    job = HfJob("BertForSequenceClassification", "BertConfig", settings, 512, "eager", labels="class")
+    job = BertJob(width=1024, layers=24, heads=16, length=512)
     extra = row.get("extra_settings")
     options = {
         "optimizer": "adamw-forloop",
@@ -114,12 +115,17 @@ def _rasbt(row: Row) -> _Rebuilt | str:
                      fused=not baseline)  # fmt: skip
         return _Rebuilt(job, "a100-40gb", "torch-2.8-cu128", {})
     if row.text("model").startswith("torchvision vit_l_16") and row.get("batch_size_per_gpu"):
+        accumulated = "accumulation 4" in extra
+        adam = row.text("optimizer").startswith("Adam")
         options = {
-            "optimizer": row.text("optimizer").split()[0].lower(),
+            "optimizer": None if adam else "sgd",
             "precision": "bf16" if precision == "bf16-true" else "fp32",
-            "accumulation": 4 if "accumulation 4" in extra else 1,
+            "accumulation": 4 if accumulated else 1,
+            # The plain script clears the gradients between forward and backward.
+            "zero_grad": "after-step" if accumulated else "before-backward",
         }
-        return _Rebuilt(TorchvisionJob("vit_l_16", head=10), "a100-40gb", "torch-2.4-cu121", options)
+        vit = TorchvisionJob("vit_l_16", head=10, adam_of_2023=adam)
+        return _Rebuilt(vit, "a100-40gb", "torch-2.4-cu121", options)
     return _why_not(row)
 
 
@@ -133,11 +139,42 @@ def _torchtune(row: Row) -> _Rebuilt | str:
     return _why_not(row)
 
 
+def _torchao(row: Row) -> _Rebuilt | str:
+    """The ViT that torchao's benchmark of optimizers fine-tunes on images of 224 × 224, all in bf16."""
+    if not row.text("model").startswith("timm/") or not row.get("optimizer").startswith("AdamW"):
+        return _why_not(row)
+    if "eager" not in row.text("precision"):
+        return "torch.compile is not modelled"
+    name = row.text("model").removeprefix("timm/").split()[0].partition(".")[0]
+    options = {
+        "optimizer": "adamw-fused",
+        "precision": "amp-bf16" if "AMP" in row.text("precision") else "bf16",
+        "checkpointing": "checkpointing" in row.get("extra_settings"),
+        "zero_grad": "after-step",
+    }
+    return _Rebuilt(TimmJob(name, (3, 224, 224), classes=45), "rtx-4070-ti-super", "torch-2.4-cu121", options)
+
+
+def _peft(row: Row) -> _Rebuilt | str:
+    if "end of step" in row.text("metric"):
+        return "a mean at the end of steps, not a peak"
+    if "FLUX" in row.text("model"):
+        return "its model and adapters need diffusers and peft"
+    return "its peak is that of generating 50 texts of unpublished lengths, not of training"
+
+
+def _litgpt(row: Row) -> _Rebuilt | str:
+    run = litgpt_run(row)
+    if isinstance(run, str):
+        return run
+    return _Rebuilt(run.job, run.gpu, "torch-2.4-cu121", run.options)
+
+
 FINE_TUNING: dict[str, Callable[[Row], _Rebuilt | str]] = {
     "hf_docs_bert_large": _bert_large,
     "rasbt_memory": _rasbt,
     "torchtune": _torchtune,
-    "torchao": _why_not,
-    "litgpt": _why_not,
-    "peft_method_comparison": _why_not,
+    "torchao": _torchao,
+    "litgpt": _litgpt,
+    "peft_method_comparison": _peft,
 }

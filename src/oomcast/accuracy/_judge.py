@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..devices import find_gpu
+from ..estimate import load_interval
 from ._baselines import BASELINES, linear_fit
 from ._cases import Case, Measure
 from ._metrics import Judged, Score, constants, score
-from ._run import LINEAR_FIT, Result
+from ._run import LINEAR_FIT, MEM_TRACKER, Result
 from ._simulators import SIMULATORS, Prediction, value_of
 
-__all__ = ["CONSTANT", "judge", "judged_pairs", "judged_rows"]
+__all__ = ["CONSTANT", "judge", "judge_parts", "judged_pairs", "judged_rows"]
 
 CONSTANT = " + constant"
 """Behind an estimator's name: with the context replaced by one constant per campaign, from the other families."""
@@ -20,12 +21,19 @@ CONSTANT = " + constant"
 
 def judge(data: str, results: Sequence[Result], estimators: Sequence[str]) -> list[Score]:
     """The scores of each estimator on one data set; simulators with the catalogue's context, and with a constant."""
+    return judge_parts(results, estimators, lambda result: data)
+
+
+def judge_parts(results: Sequence[Result], estimators: Sequence[str], part_of: Callable[[Result], str]) -> list[Score]:
+    """The same by parts, such as campaigns. What is fitted is fitted on all of them, families left out."""
+    judged = {name: judged_rows(results, name) for name in _named(estimators)}
     scores = []
-    for name in _named(estimators):
-        rows = judged_rows(results, name)
-        if any(row is not None for row in rows):
-            known = [row for row in rows if row is not None]
-            scores.append(score(name, data, known, failed=len(rows) - len(known)))
+    for part in sorted({part_of(result) for result in results}):
+        for name, rows in judged.items():
+            own = [row for row, result in zip(rows, results, strict=True) if part_of(result) == part]
+            known = [row for row in own if row is not None]
+            if known:
+                scores.append(score(name, part, known, failed=len(own) - len(known)))
     return scores
 
 
@@ -33,6 +41,8 @@ def judged_rows(results: Sequence[Result], estimator: str) -> list[Judged | None
     """By result; None where this estimator has no answer."""
     if estimator == LINEAR_FIT:
         return _by_linear_fit(results)
+    if estimator == MEM_TRACKER:
+        return [_by_mem_tracker(result) for result in results]
     if estimator in BASELINES:
         return [_by_baseline(result, estimator) for result in results]
     if estimator.endswith(CONSTANT):
@@ -62,13 +72,14 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
     prediction, case = timed.prediction, result.case
     own = value_of(prediction, case.measure)
     estimate = own if context is None or case.measure is not Measure.DEVICE_TOTAL else prediction.reserved + context
-    # The interval is a pair of ratios, so it goes along with whatever figure is judged.
-    total = prediction.reserved + prediction.context
+    interval = load_interval(calibrated=context is not None)
+    low, high = interval.around(estimate, 0)
     return Judged(
         estimate=estimate,
         truth=case.measured,
-        low=round(estimate * prediction.low / total),
-        high=round(estimate * prediction.high / total),
+        low=low,
+        high=high,
+        bound=interval.not_exceeded(estimate),
         call=prediction.fits,
         ran=case.ran,
         seconds=result.capture_seconds + timed.seconds,
@@ -103,6 +114,12 @@ def _by_baseline(result: Result, name: str) -> Judged | None:
     return _plain(result, value)
 
 
+def _by_mem_tracker(result: Result) -> Judged | None:
+    if result.tracked is None or result.tracked.peak is None:
+        return None
+    return _plain(result, result.tracked.peak, result.tracked.seconds)
+
+
 def _by_linear_fit(results: Sequence[Result]) -> list[Judged | None]:
     known = [i for i, r in enumerate(results) if r.features is not None and r.case.measured is not None]
     features = [f for f in (results[i].features for i in known) if f is not None]
@@ -114,6 +131,15 @@ def _by_linear_fit(results: Sequence[Result]) -> list[Judged | None]:
     return rows
 
 
-def _plain(result: Result, value: int) -> Judged:
-    fits = value <= find_gpu(result.case.gpu).usable_memory
-    return Judged(value, result.case.measured, None, None, fits, result.case.ran, result.capture_seconds)
+def _plain(result: Result, value: int, seconds: float | None = None) -> Judged:
+    """A figure without an interval; the job is called to fit where the figure does."""
+    return Judged(
+        estimate=value,
+        truth=result.case.measured,
+        low=None,
+        high=None,
+        bound=None,
+        call=value <= find_gpu(result.case.gpu).usable_memory,
+        ran=result.case.ran,
+        seconds=result.capture_seconds if seconds is None else seconds,
+    )

@@ -17,6 +17,8 @@ class Judged:
     truth: int | None
     low: int | None
     high: int | None
+    bound: int | None
+    """Will not be exceeded, at the interval's coverage: the one-sided upper bound."""
     call: bool
     """Whether the estimator says that the job runs."""
     ran: bool
@@ -47,9 +49,9 @@ class Score:
     covered: float | None
     """Share of truths between low and high."""
     exceeded: float | None
-    """Share of truths above high."""
+    """Share of truths above the one-sided upper bound."""
     headroom: float | None
-    """Mean of high / truth − 1."""
+    """Mean of that bound / truth − 1."""
     runs_right: float | None
     """Share of the jobs that ran and were said to run."""
     ooms_right: float | None
@@ -61,7 +63,8 @@ class Score:
 
 def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) -> Score:
     known = [one for one in judged if one.truth is not None]
-    bounded = [(one.low, one.high, one.truth) for one in known if one.low is not None and one.high is not None]
+    between = [one.low <= one.truth <= one.high for one in known if None not in (one.low, one.high)]  # type: ignore[operator]
+    bounded = [one.bound / one.truth for one in known if one.bound is not None]  # type: ignore[operator]
     errors = [abs(one.error) for one in known]
     ran = [one.call for one in judged if one.ran]
     oom = [not one.call for one in judged if not one.ran]
@@ -73,9 +76,9 @@ def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) 
         mre=statistics.median(errors) if errors else None,
         p90=quantile(errors, 0.9) if errors else None,
         under=_mean(one.error < 0 for one in known),
-        covered=_mean(low <= truth <= high for low, high, truth in bounded),  # type: ignore[operator]
-        exceeded=_mean(truth > high for _, high, truth in bounded),  # type: ignore[operator]
-        headroom=_mean(high / truth - 1 for _, high, truth in bounded),  # type: ignore[operator]
+        covered=_mean(between),
+        exceeded=_mean(ratio < 1 for ratio in bounded),
+        headroom=_mean(ratio - 1 for ratio in bounded),
         runs_right=_mean(ran),
         ooms_right=_mean(oom),
         runs=len(ran),

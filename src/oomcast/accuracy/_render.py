@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group
@@ -16,31 +16,53 @@ from ._cases import CaseSet
 from ._metrics import Score
 from ._worst import Bad
 
-__all__ = ["as_json", "render"]
+__all__ = ["Report", "as_json", "render"]
 
-_COLUMNS = ("rows", "failed", "MRE", "p90", "under", "covered", "above high", "headroom", "runs", "OOMs", "s")
+_COLUMNS = ("rows", "failed", "MRE", "p90", "under", "in interval", "above bound", "headroom", "fits right",
+            "OOMs right", "s")  # fmt: skip
+_NOTE = (
+    "MRE: median |estimate − truth| / truth. under: estimates below the truth. above bound: truths above the one-sided "
+    "upper bound; headroom: the mean of that bound over the truth. s: seconds for one estimate, its capture included."
+)
 
 
-def render(sets: Sequence[CaseSet], scores: Sequence[Score], bad: Sequence[Bad]) -> Group:
-    """One table, estimator by data set; then the worst rows, then what was left out."""
-    table = Table("data", "estimator", *_COLUMNS, title="Estimates against measured runs, errors in %")
-    before = ""
-    for score in scores:
-        if score.data != before and before:
-            table.add_section()
-        table.add_row(score.data if score.data != before else "", score.estimator, *_cells(score))
-        before = score.data
-    parts: list[Table | Text] = [table]
-    if bad:
-        parts.append(_worst_rows(bad))
-    parts.extend(_left_out(one) for one in sets if one.skipped)
+@dataclass(frozen=True)
+class Report:
+    """All that a run of the benchmark has to say."""
+
+    sets: tuple[CaseSet, ...]
+    scores: tuple[Score, ...]
+    campaigns: tuple[Score, ...]
+    """Data sets of several campaigns, by campaign."""
+    kinds: tuple[Score, ...]
+    """Data sets of many kinds of models, by kind."""
+    families: tuple[Score, ...]
+    bad: tuple[Bad, ...]
+
+
+def render(report: Report) -> Group:
+    """One table, estimator by data set; then its parts, the worst rows, and what was left out."""
+    parts: list[Table | Text] = [_scores("Estimates against measured runs, in %", "data", report.scores), Text(_NOTE)]
+    for title, head, scores in (
+        ("By campaign", "campaign", report.campaigns),
+        ("By kind of model", "kind", report.kinds),
+        ("By family", "family", report.families),
+    ):
+        if scores:
+            parts.append(_scores(title, head, scores))
+    if report.bad:
+        parts.append(_worst_rows(report.bad))
+    parts.extend(_left_out(one) for one in report.sets if one.skipped)
     return Group(*parts)
 
 
-def as_json(sets: Sequence[CaseSet], scores: Sequence[Score], bad: Sequence[Bad]) -> dict[str, Any]:
+def as_json(report: Report) -> dict[str, Any]:
     """Shares between 0 and 1, integers in bytes."""
     return {
-        "scores": [asdict(score) for score in scores],
+        "scores": [asdict(score) for score in report.scores],
+        "campaigns": [asdict(score) for score in report.campaigns],
+        "kinds": [asdict(score) for score in report.kinds],
+        "families": [asdict(score) for score in report.families],
         "worst": [
             {
                 "data": one.case.data,
@@ -51,10 +73,24 @@ def as_json(sets: Sequence[CaseSet], scores: Sequence[Score], bad: Sequence[Bad]
                 "error": round(one.error, 5),
                 "why": one.why,
             }
-            for one in bad
+            for one in report.bad
         ],
-        "skipped": {one.name: dict(Counter(skip.reason for skip in one.skipped)) for one in sets},
+        "skipped": {one.name: dict(Counter(skip.reason for skip in one.skipped)) for one in report.sets},
     }
+
+
+def _scores(title: str, head: str, scores: Sequence[Score]) -> Table:
+    table = Table(head, "estimator", title=title)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right")
+    before = ""
+    one_each = len({score.estimator for score in scores}) == 1
+    for score in scores:
+        if score.data != before and before and not one_each:
+            table.add_section()
+        table.add_row(score.data if score.data != before else "", score.estimator, *_cells(score))
+        before = score.data
+    return table
 
 
 def _cells(score: Score) -> list[str]:
@@ -70,7 +106,7 @@ def _cells(score: Score) -> list[str]:
 
 
 def _calls(right: float | None, count: int) -> str:
-    return "" if right is None else f"{100 * right:.1f} of {count}"
+    return "" if right is None else f"{round(right * count)}/{count}"
 
 
 def _worst_rows(bad: Sequence[Bad]) -> Table:

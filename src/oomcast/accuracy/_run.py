@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ from ..trace import Trace
 from ._baselines import BASELINES
 from ._cases import Case
 from ._features import Features, features_of
+from ._mem_tracker import Tracked, track
 from ._simulators import SIMULATORS, Prediction
-from ._traces import TraceCache, source_digest
+from ._traces import TraceCache, source_digest, trace_key
 
-__all__ = ["ESTIMATORS", "LINEAR_FIT", "Result", "Timed", "check_estimators", "run_cases", "sample"]
+__all__ = ["ESTIMATORS", "LINEAR_FIT", "MEM_TRACKER", "Result", "Timed", "check_estimators", "run_cases", "sample"]
 
 LINEAR_FIT = "linear fit"
-ESTIMATORS: tuple[str, ...] = (*SIMULATORS, *BASELINES, LINEAR_FIT)
+MEM_TRACKER = "mem-tracker"
+ESTIMATORS: tuple[str, ...] = (*SIMULATORS, *BASELINES, MEM_TRACKER, LINEAR_FIT)
+_TRACKING = ("accuracy/_mem_tracker.py",)
 _JUDGING = ("simulate", "devices", "estimate", "accuracy/_simulators.py", "accuracy/_features.py")
 
 
@@ -45,6 +48,8 @@ class Result:
     answers: dict[str, Timed] = field(default_factory=dict)
     capture_seconds: float = 0.0
     error: str = ""
+    tracked: Tracked | None = None
+    """What torch's MemTracker said, where it was asked."""
 
 
 def check_estimators(names: Iterable[str]) -> tuple[str, ...]:
@@ -86,16 +91,17 @@ def run_cases(
     """Evaluate the simulators among `estimators` on every case, in the cases' order."""
     names = [name for name in estimators if name in SIMULATORS]
     results = []
-    for result in _results(cases, names, folder, processes, accept_stale):
+    tracking = MEM_TRACKER in estimators
+    for result in _results(cases, names, tracking, folder, processes, accept_stale):
         on_result(result)
         results.append(result)
     return results
 
 
 def _results(
-    cases: Sequence[Case], names: Sequence[str], folder: Path, processes: int, accept_stale: bool
+    cases: Sequence[Case], names: Sequence[str], tracking: bool, folder: Path, processes: int, accept_stale: bool
 ) -> Iterator[Result]:
-    worker = _Worker(folder, tuple(names), accept_stale)
+    worker = _Worker(folder, tuple(names), tracking, accept_stale)
     if processes <= 1:
         yield from map(worker, cases)
         return
@@ -107,12 +113,29 @@ def _results(
 class _Worker:
     """One case at a time; goes to other processes whole."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], accept_stale: bool) -> None:
+    def __init__(self, folder: Path, names: tuple[str, ...], tracking: bool, accept_stale: bool) -> None:
         self.folder = folder
         self.names = names
+        self.tracking = tracking
         self.accept_stale = accept_stale
 
     def __call__(self, case: Case) -> Result:
+        result = self._simulated(case)
+        return replace(result, tracked=self._tracked(case)) if self.tracking else result
+
+    def _tracked(self, case: Case) -> Tracked:
+        """MemTracker knows no GPU: its answer is kept by workload alone."""
+        path = self.folder / "tracked" / f"{trace_key(case)}-{source_digest(_TRACKING)}.json"
+        try:
+            return Tracked(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            _load_framework(case)
+        tracked = track(case.workload)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(tracked._asdict()), encoding="utf-8")
+        return tracked
+
+    def _simulated(self, case: Case) -> Result:
         cache = TraceCache(self.folder, self.accept_stale)
         known = self._known(case, cache.kept(case))
         if known is not None and len(known.answers) == len(self.names):

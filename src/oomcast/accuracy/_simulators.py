@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..devices import context_bytes, find_gpu, find_stack
-from ..estimate import Target, load_interval
+from ..estimate import Target
 from ..estimate._simulator import estimate_trace
 from ..simulate import DeviceFacts, WorkspaceTable, simulate
 from ..simulate.cudnn import Source, convolution_rules, has_convolutions, with_benchmark
@@ -24,8 +24,6 @@ class Prediction:
     allocated: int
     reserved: int
     context: int
-    low: int
-    high: int
     fits: bool
     workspace: int
     """Workspace in use at the peak."""
@@ -46,16 +44,15 @@ def value_of(prediction: Prediction, measure: Measure) -> int:
 
 
 def _product(case: Case, trace: Trace) -> Prediction:
-    """What `oomcast estimate` answers."""
-    found = estimate_trace(trace, Target.create(case.gpu, case.stack))
+    """What `oomcast estimate` answers to somebody who says how the job sets `cudnn.benchmark`."""
+    target = Target.create(case.gpu, case.stack, cudnn_benchmark=case.cudnn_benchmark)
+    found = estimate_trace(trace, target)
     context = found.breakdown["context"]
     tensors = {category.value: found.breakdown[category.value] for category in Category}
     return Prediction(
         allocated=found.peak_allocated,
         reserved=found.peak_reserved,
         context=context,
-        low=found.low,
-        high=found.high,
         fits=found.fits,
         workspace=tensors[Category.WORKSPACE.value],
         cache=found.peak_reserved - found.peak_allocated,
@@ -79,13 +76,10 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
     capacity = max(gpu.usable_memory - context, 0)
     limited = simulate(trace, capacity=capacity, workspace=rules, device_total=gpu.total_memory)
     timeline = limited if limited.ran else simulate(trace, workspace=rules, device_total=gpu.total_memory)
-    low, high = load_interval().around(timeline.peak_reserved + context, context)
     return Prediction(
         allocated=timeline.peak_allocated,
         reserved=timeline.peak_reserved,
         context=context,
-        low=low,
-        high=high,
         fits=limited.ran,
         workspace=timeline.breakdown.get(Category.WORKSPACE.value, 0),
         cache=timeline.peak_reserved - timeline.peak_allocated,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["GptJob", "HfJob"]
+__all__ = ["BertJob", "GptJob", "HfJob"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class GptJob:
     length: int = 1024
     vocabulary: int = 50257
 
+    sources = ("_gpt_model.py",)
+
     def model(self) -> Any:
         import torch
 
@@ -76,3 +78,32 @@ class GptJob:
         from torch import optim
 
         return optim.AdamW(parameters, lr=5e-4, weight_decay=0.1, fused=self.fused)
+
+
+@dataclass(frozen=True)
+class BertJob:
+    """A classifier of texts, with the transformers and torch of January 2022."""
+
+    width: int
+    layers: int
+    heads: int
+    length: int
+
+    sources = ("_bert_model.py", "_old_torch.py")
+
+    def model(self) -> Any:
+        from ._bert_model import BertClassifier
+
+        return BertClassifier(self.width, self.layers, self.heads)
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        tokens = torch.randint(1000, (batch_size, self.length))
+        return tokens, torch.ones_like(tokens), torch.randint(2, (batch_size,))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        from torch.nn import functional
+
+        tokens, seen, labels = batch
+        return functional.cross_entropy(model(tokens, seen), labels)

@@ -2,7 +2,7 @@
 
 The recipe was not published. fp32, SGD with momentum and weight decay, and `cudnn.benchmark` fit best, which is what
 timm's own training script does by default. Weight decay shows in large vision transformers: the copy of the gradients
-that it takes moves the momentum buffers, and without it ViT-Huge, BEiT-Large, so400m and FlexiViT-Large come out 3 to 7 %
+that it takes moves the momentum buffers. Without it ViT-Huge, BEiT-Large, so400m and FlexiViT-Large come out 3 to 7 %
 too low, with it within 0.4 %.
 """
 

@@ -22,7 +22,6 @@ __all__ = ["Captured", "TraceCache", "default_folder", "source_digest", "trace_k
 
 _LIBRARIES = ("torch", "timm", "torchvision", "transformers")
 _CAPTURING = ("capture", "zoo", "trace")
-_BUILDING = ("_gpumemnet_models.py", "_gpumemnet_jobs.py", "_vision_jobs.py", "_text_jobs.py", "_gpt_model.py")
 _TIME_LIMIT = 900.0
 
 
@@ -51,7 +50,7 @@ class TraceCache:
         known = _read(kept) if kept is not None else None
         if known is not None:
             return known
-        stem = self.folder / f"{trace_key(case)}-{_capture_digest()}"
+        stem = self.folder / f"{trace_key(case)}-{_capture_digest(case)}"
         started = time.perf_counter()
         try:
             trace = capture(case.workload, find_gpu(case.gpu), _TIME_LIMIT)
@@ -66,7 +65,7 @@ class TraceCache:
 
     def kept(self, case: Case) -> Path | None:
         """The note of the newest capture that may be used. A note is written last: the trace beside it is whole."""
-        digest = "*" if self.accept_stale else _capture_digest()
+        digest = "*" if self.accept_stale else _capture_digest(case)
         found = self.folder.glob(f"{trace_key(case)}-{digest}.json")
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
@@ -107,9 +106,12 @@ def source_digest(parts: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
-@functools.cache
-def _capture_digest() -> str:
-    return source_digest((*_CAPTURING, *(f"accuracy/{name}" for name in _BUILDING)))
+def _capture_digest(case: Case) -> str:
+    """Of the rooms that capture, and of the files that describe and build this job."""
+    job = case.workload.job.target
+    own = f"{type(job).__module__.rpartition('.')[2]}.py"
+    building = (own, *getattr(job, "sources", ())) if case.workload.job.kind is JobKind.OBJECT else ()
+    return source_digest((*_CAPTURING, *(f"accuracy/{name}" for name in building)))
 
 
 @functools.cache

@@ -1,10 +1,10 @@
-"""`oomcast bench accuracy DIR`: every estimator against measured runs."""
+"""`oomcast bench accuracy [DIR]`: every estimator against measured runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..accuracy import (
+    CONSTANT,
     DATA_SETS,
     ESTIMATORS,
     Case,
@@ -20,23 +21,26 @@ from ..accuracy import (
     check_estimators,
     default_folder,
     fit_interval,
-    judge,
     judged_pairs,
+    make_report,
+    read_figures,
     read_sets,
     render,
     run_cases,
     sample,
-    worst,
     write_interval,
+    write_plot,
 )
 from ..errors import BadInput
+from ..estimate import load_interval
 from ._terminal import terminal
 
 __all__ = ["add_to"]
 
 _EXAMPLES = """examples:
+  oomcast bench accuracy --plot accuracy.svg
   oomcast bench accuracy ../shared/groundtruth --rows 60
-  oomcast bench accuracy DIR --data real_models gpumemnet_cnn --estimators simulator horus --json"""
+  oomcast bench accuracy DIR --data real_models gpumemnet_cnn --estimators simulator mem-tracker horus --json"""
 
 
 def add_to(commands: Any) -> None:
@@ -51,7 +55,13 @@ def add_to(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    accuracy.add_argument("folder", metavar="DIR", type=Path, help="the folder with the files of measurements")
+    accuracy.add_argument(
+        "folder",
+        metavar="DIR",
+        type=Path,
+        nargs="?",
+        help="the folder with the files of measurements (default: the figures that come with oomcast)",
+    )
     accuracy.add_argument("--data", nargs="+", default=[], metavar="NAME", help=", ".join(DATA_SETS))
     accuracy.add_argument(
         "--estimators", nargs="+", default=["simulator"], metavar="NAME", help="all, or " + ", ".join(ESTIMATORS)
@@ -61,6 +71,8 @@ def add_to(commands: Any) -> None:
     accuracy.add_argument("--cache", type=Path, metavar="FOLDER", help="where traces and answers are kept")
     accuracy.add_argument("--accept-stale", action="store_true", help="use traces that older code captured")
     accuracy.add_argument("--worst", type=int, default=20, metavar="N", help="worst rows to show (default: 20)")
+    accuracy.add_argument("--families", action="store_true", help="show the first estimator on every model family")
+    accuracy.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the first estimator against the truth")
     accuracy.add_argument("--write-interval", type=Path, metavar="FILE", help="fit the interval on these rows")
     accuracy.add_argument("--json", action="store_true", help="print JSON, integers in bytes")
     accuracy.set_defaults(run=run)
@@ -72,19 +84,32 @@ def run(options: argparse.Namespace) -> int:
             raise BadInput(f"--{name} must be at least 1, not {value}.")
     named = ESTIMATORS if options.estimators == ["all"] else options.estimators
     estimators = check_estimators(named)
-    sets = read_sets(options.folder, options.data)
+    sets = read_figures(options.data) if options.folder is None else read_sets(options.folder, options.data)
     chosen = {one.name: sample(one.cases, options.rows) for one in sets if one.cases}
     results = _run(chosen, estimators, options)
-    scores = [score for name, found in results.items() for score in judge(name, found, estimators)]
-    everything = [result for found in results.values() for result in found]
-    bad = worst(everything, estimators[0], options.worst)
+    report = make_report(sets, results, estimators, worst_rows=options.worst, families=options.families)
     if options.write_interval is not None:
-        write_interval(fit_interval(judged_pairs(everything, estimators[0])), options.write_interval)
+        _write_interval(results, estimators[0], options.write_interval)
+    if options.plot is not None:
+        _write_plot(results, estimators[0], options.plot)
     if options.json:
-        print(json.dumps(as_json(sets, scores, bad), indent=2))
+        print(json.dumps(as_json(report), indent=2))
     else:
-        terminal().print(render(sets, scores, bad))
+        terminal().print(render(report))
     return 0
+
+
+def _write_interval(results: Mapping[str, Sequence[Result]], estimator: str, path: Path) -> None:
+    """For contexts from the catalogue, and for one constant per campaign instead of a calibration."""
+    everything = [result for found in results.values() for result in found]
+    fitted = fit_interval(judged_pairs(everything, estimator), judged_pairs(everything, estimator + CONSTANT))
+    write_interval(fitted, path)
+
+
+def _write_plot(results: Mapping[str, Sequence[Result]], estimator: str, path: Path) -> None:
+    interval = load_interval()
+    judged = {name: [one for _, one in judged_pairs(found, estimator)] for name, found in results.items()}
+    write_plot(path, estimator, judged, (interval.lower, interval.upper))
 
 
 def _run(
