@@ -1,0 +1,224 @@
+"""Which cases to run: an orthogonal array, every combination, a random sample, or one at a time where it tells most."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadInput
+from ._factors import Case, Factor, Value, combinations
+from .arrays import MAX_RUNS, OrthogonalArray, find_array
+
+__all__ = [
+    "METHODS",
+    "Cost",
+    "Method",
+    "Plan",
+    "full_plan",
+    "make_plan",
+    "next_case",
+    "orthogonal_plan",
+    "other_cases",
+    "random_plan",
+    "spread_plan",
+]
+
+Method = Literal["orthogonal", "full", "random", "adaptive"]
+METHODS: tuple[Method, ...] = ("orthogonal", "full", "random", "adaptive")
+Uncertainty = Callable[[Sequence[Case]], Sequence[float]]
+
+_MOST_CANDIDATES = 4096
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan will take, told before anything runs."""
+
+    cases: int
+    repetitions: int
+    combinations: int
+    """What every combination of the levels would take."""
+    seconds: float | None
+    """None where no case has been timed yet."""
+
+    @property
+    def runs(self) -> int:
+        return self.cases * self.repetitions
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cases to run, in order, and where they come from."""
+
+    method: Method
+    factors: tuple[Factor, ...]
+    cases: tuple[dict[str, Value], ...]
+    array: OrthogonalArray | None = None
+    to_come: int = 0
+    """Cases that an adaptive plan will choose when those before them have run."""
+
+    def cost(self, repetitions: int = 1, seconds_per_case: float | None = None) -> Cost:
+        cases = len(self.cases) + self.to_come
+        seconds = None if seconds_per_case is None else cases * repetitions * seconds_per_case
+        return Cost(cases, repetitions, combinations(self.factors), seconds)
+
+
+def make_plan(method: Method, factors: Sequence[Factor], *, strength: int = 2, runs: int = 0, seed: int = 0) -> Plan:
+    """The plan of a method; `runs` counts for random and adaptive plans, `strength` for orthogonal ones."""
+    if not factors:
+        raise BadInput("a plan needs at least one factor.")
+    if method == "orthogonal":
+        return orthogonal_plan(factors, strength)
+    if method == "full":
+        return full_plan(factors)
+    if runs < 1:
+        raise BadInput(f"a plan of method {method!r} needs the number of runs, at least 1.")
+    return random_plan(factors, runs, seed) if method == "random" else spread_plan(factors, runs, seed)
+
+
+def orthogonal_plan(factors: Sequence[Factor], strength: int = 2) -> Plan:
+    """The rows of the smallest orthogonal array known."""
+    array = find_array([len(factor.levels) for factor in factors], strength)
+    cases = (dict(zip(_names(factors), _levels(factors, row), strict=True)) for row in array.rows)
+    # An array may hold a row twice; a run tells nothing new the second time.
+    return Plan("orthogonal", tuple(factors), tuple(_each_once(cases, factors)), array)
+
+
+def full_plan(factors: Sequence[Factor]) -> Plan:
+    """Every combination of levels."""
+    if combinations(factors) > MAX_RUNS:
+        raise BadInput(
+            f"every combination of these levels is {combinations(factors)} cases, more than {MAX_RUNS}; "
+            "take an orthogonal plan, or fewer factors or levels."
+        )
+    return Plan("full", tuple(factors), tuple(_grid(factors)))
+
+
+def random_plan(factors: Sequence[Factor], runs: int, seed: int = 0) -> Plan:
+    """Different combinations drawn at random; the same seed draws the same."""
+    _check_enough(factors, runs)
+    drawn = itertools.islice(other_cases(factors, (), seed), runs)
+    return Plan("random", tuple(factors), tuple(drawn))
+
+
+def spread_plan(factors: Sequence[Factor], runs: int, seed: int = 0) -> Plan:
+    """The start of an adaptive plan: cases as far from each other as they can be; the rest is chosen by `next_case`.
+
+    The start has two cases for each factor and one more: enough to fit a first model to.
+    """
+    _check_enough(factors, runs)
+    start = min(runs, 1 + 2 * len(factors))
+    chosen: list[dict[str, Value]] = []
+    while len(chosen) < start:
+        chosen.append(next_case(factors, chosen, seed=seed))
+    return Plan("adaptive", tuple(factors), tuple(chosen), to_come=runs - start)
+
+
+def next_case(
+    factors: Sequence[Factor],
+    done: Sequence[Case],
+    uncertainty: Uncertainty | None = None,
+    *,
+    seed: int = 0,
+) -> dict[str, Value]:
+    """The combination not done yet where the fitted model is least sure.
+
+    `uncertainty` gives a figure for each candidate: the prediction's variance. Without it, and among candidates that it
+    calls equal, the one farthest from all that is done. The candidates are all combinations, or a random sample of them
+    where there are more than can be looked at.
+    """
+    candidates = list(itertools.islice(other_cases(factors, done, seed), _MOST_CANDIDATES))
+    if not candidates:
+        raise BadInput("every combination of the levels has been run; there is no next case.")
+    places = _places(factors, candidates)
+    near = _places(factors, done)
+    # With nothing done, start in the corner of the smallest levels.
+    distance = -np.abs(places).sum(axis=1) if not len(near) else np.array([_nearest(place, near) for place in places])
+    unsure = np.zeros(len(candidates)) if uncertainty is None else np.asarray(uncertainty(candidates), dtype=np.float64)
+    if len(unsure) != len(candidates) or np.isnan(unsure).any():
+        raise ValueError("the uncertainty must be one number for each candidate")
+    order = [tuple(row) for row in places]
+    best = max(range(len(candidates)), key=lambda i: (unsure[i], distance[i], [-x for x in order[i]]))
+    return candidates[best]
+
+
+def other_cases(factors: Sequence[Factor], taken: Sequence[Case], seed: int) -> Iterator[dict[str, Value]]:
+    """All other combinations of the levels, each once, in an order drawn from the seed."""
+    names = _names(factors)
+    seen = {_identity(case, names) for case in taken}
+    total = combinations(factors)
+    rng = random.Random(seed)
+    numbers = rng.sample(range(total), min(total, MAX_RUNS))
+    for number in numbers:
+        case = _numbered(factors, number)
+        if _identity(case, names) not in seen:
+            yield case
+
+
+def _numbered(factors: Sequence[Factor], number: int) -> dict[str, Value]:
+    """The combination of that number: the last factor changes fastest."""
+    levels: list[Value] = []
+    for factor in reversed(factors):
+        number, level = divmod(number, len(factor.levels))
+        levels.append(factor.levels[level])
+    return dict(zip(_names(factors), reversed(levels), strict=True))
+
+
+def _grid(factors: Sequence[Factor]) -> Iterator[dict[str, Value]]:
+    return (_numbered(factors, number) for number in range(combinations(factors)))
+
+
+def _check_enough(factors: Sequence[Factor], runs: int) -> None:
+    total = combinations(factors)
+    if runs > total:
+        raise BadInput(f"{runs} runs were asked for, but the levels have only {total} combinations.")
+    if runs > MAX_RUNS:
+        raise BadInput(f"{runs} runs were asked for; a plan has at most {MAX_RUNS}.")
+
+
+def _each_once(cases: Iterator[dict[str, Value]], factors: Sequence[Factor]) -> Iterator[dict[str, Value]]:
+    names = _names(factors)
+    seen = set()
+    for case in cases:
+        if (identity := _identity(case, names)) not in seen:
+            seen.add(identity)
+            yield case
+
+
+def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
+    return tuple(factor.name for factor in factors)
+
+
+def _levels(factors: Sequence[Factor], row: Sequence[int]) -> list[Value]:
+    return [factor.levels[level] for factor, level in zip(factors, row, strict=True)]
+
+
+def _identity(case: Case, names: Sequence[str]) -> tuple[tuple[bool, Value], ...]:
+    return tuple((isinstance(case[name], bool), case[name]) for name in names)
+
+
+def _places(factors: Sequence[Factor], cases: Sequence[Case]) -> NDArray[np.float64]:
+    """Each case as a point of the unit cube: the rank of its level, words in the order given."""
+    places = np.zeros((len(cases), len(factors)))
+    for column, factor in enumerate(factors):
+        levels = sorted(factor.levels, key=float) if factor.is_numeric else list(factor.levels)
+        for row, case in enumerate(cases):
+            value = case[factor.name]
+            if value in levels:
+                places[row, column] = levels.index(value) / max(1, len(levels) - 1)
+            elif factor.is_numeric:
+                inside = np.interp(float(value), np.array([float(x) for x in levels]), np.linspace(0, 1, len(levels)))
+                places[row, column] = float(inside)
+    return places
+
+
+def _nearest(place: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """The distance to the nearest other, a little by the mean distance, so that ties go to open space."""
+    distances = np.abs(others - place).sum(axis=1)
+    return float(distances.min() + 1e-3 * distances.mean())
