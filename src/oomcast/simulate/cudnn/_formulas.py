@@ -6,7 +6,7 @@ Looking at tens of thousands of answers shows a few physical readings, and each 
   the bytes of x, w, y (those that the engine converts), channels padded to 16 bytes;
 - split-k engines add one fp32 copy of the output for each split;
 - grouped convolutions pad every group to 32 channels, or run eight groups at a time, with their operands only;
-- engines that gather by a precomputed table keep six bytes for each output pixel, or four for each filter value;
+- engines that gather by a precomputed table keep six or twelve bytes for each pixel, or four for each filter value;
 - Winograd engines keep the transformed filter, 16 values for each 3×3 one; older engines unfold the whole input.
 
 A formula is a base and a number of splits; what cuDNN chooses for a shape is learnt (`distill`), what it then takes is
@@ -39,16 +39,23 @@ class Sizes(NamedTuple):
     w: int
     raw: int
     """x, y and w without padding."""
+    raw_inputs: int
+    """x and w without padding."""
     eight: int
     """x, y and w of eight groups."""
     grouped: int
     """x, y and w with every group padded to 32 channels."""
     offsets: int
+    long_offsets: int
     winograd: int
     columns: int
     counters: int
     taps: int
     """Four bytes for each value of one filter."""
+    tables: int
+    """Offsets of a row's pixels for each place of the window, and where each tile of 128 × 128 begins."""
+    fine_tables: int
+    """The same for tiles of 128 × 64."""
     split: int
     """One fp32 copy of the output."""
     tiled: int
@@ -59,8 +66,15 @@ def _pad(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _offsets(kind: str, pixels: int, made: int) -> int:
-    return (6 * pixels // 128 + 18) * 128 if kind == "dgrad" else (6 * made // 128 + 1) * 128
+def _offsets(kind: str, read: int, made: int) -> int:
+    """A table for what is read or made, in blocks of 128 bytes."""
+    return (read // 128 + 18) * 128 if kind == "dgrad" else (made // 128 + 1) * 128
+
+
+def _tables(query: Query, tile: int) -> int:
+    window = math.prod(query.w[2:])
+    tiles = -(-query.w[1] * window // 128) * -(-query.w[0] // tile)
+    return 2303 + 6 * (window + 1) * query.y[-1] + 4 * window * tiles
 
 
 def _winograd(kind: str, depth: int, outputs: int, width: int, channels: int) -> int:
@@ -89,13 +103,17 @@ def sizes_of(query: Query) -> Sizes:
         y=y * item,
         w=w * item,
         raw=(batch * channels * pixels + batch * outputs * made + outputs * depth * window) * item,
+        raw_inputs=(batch * channels * pixels + outputs * depth * window) * item,
         eight=(x + y + w) * item * 8 // groups,
         grouped=(batch * pixels * inner + batch * made * outer + outer * inner * window // groups) * item,
-        offsets=_offsets(query.kind, pixels, made) * min(groups, 8),
+        offsets=_offsets(query.kind, 6 * pixels, 6 * made) * min(groups, 8),
+        long_offsets=_offsets(query.kind, 12 * pixels, 12 * made) * min(groups, 8),
         winograd=(16 * _winograd(query.kind, depth, outputs, width, channels) + outputs * depth * window) * item,
         columns=batch * made * channels * window * item,
         counters=_pad(width, 32) * _pad(depth * window, 32) * groups // 128,
         taps=4 * depth * window,
+        tables=_tables(query, 128),
+        fine_tables=_tables(query, 64),
         split=split * 4,
         tiled=_pad(rows, 64) * _pad(columns, 128) * groups * 4,
     )
@@ -111,14 +129,22 @@ BASES: tuple[tuple[str, Callable[[Sizes], int]], ...] = (
     ("y", lambda s: s.y),
     ("w", lambda s: s.w),
     ("x+y+w unpadded", lambda s: s.raw),
+    ("x+w unpadded", lambda s: s.raw_inputs),
     ("x+y+w of eight groups", lambda s: s.eight),
     ("x+y+w of padded groups", lambda s: s.grouped),
     ("offsets", lambda s: s.offsets),
+    ("offsets of twelve bytes", lambda s: s.long_offsets),
     ("winograd", lambda s: s.winograd),
     ("x+y+winograd", lambda s: s.x + s.y + s.winograd),
     ("columns", lambda s: s.columns),
     ("counters", lambda s: s.counters),
     ("taps", lambda s: s.taps),
+    ("one small block", lambda s: 131),
+    ("256 KiB of counters", lambda s: 2**18 + 195),
+    ("576 KiB of counters", lambda s: 9 * 2**16 + 235),
+    ("1 MiB of counters", lambda s: 2**20 + 195),
+    ("tables", lambda s: s.tables),
+    ("tables of finer tiles", lambda s: s.fine_tables),
 )
 
 _SPLITTING = 8
@@ -165,7 +191,8 @@ FEATURES = (
     "batch", "channels", "outputs", "pixels", "made", "depth", "width", "window", "n·pixels", "n·made", "depth·window",
     "width·window", "depth·width", "x", "y", "w", "work", "groups", "stride", "dilation", "depth even", "width even",
     "window's form", "padding", "image width", "tiles", "outputs/channels", "rows' fill", "columns' fill",
-    "columns' fill of 64", "reduction", "reduction/rows", "reduction/columns", "rows/columns",
+    "columns' fill of 64", "reduction", "reduction/rows", "reduction/columns", "rows/columns", "image height",
+    "made width", "n·made even", "made even", "n·made beyond 64", "depth beyond 64", "width beyond 64",
 )  # fmt: skip
 
 
@@ -193,7 +220,9 @@ def features(query: Query, sizes: Sizes) -> tuple[float, ...]:
         float(query.stride[-1]), float(max(query.dilation)), float(_evenness(depth)), float(_evenness(width)),
         log(query.w[2] / query.w[-1]), float(query.padding[-1]), log(query.x[-1]), log(tiles),
         log(outputs / channels), rows / _pad(rows, 128), columns / _pad(columns, 128), columns / _pad(columns, 64),
-        log(reduction), log(reduction / rows), log(reduction / columns), log(rows / columns),
+        log(reduction), log(reduction / rows), log(reduction / columns), log(rows / columns), log(query.x[2]),
+        log(query.y[-1]), float(_evenness(batch * made)), float(_evenness(made)), float(batch * made % 64),
+        float(depth % 64), float(width % 64),
     )  # fmt: skip
 
 

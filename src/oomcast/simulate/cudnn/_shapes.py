@@ -1,12 +1,16 @@
-"""Convolutions like those of networks, drawn at random: what the table is made from. No model's own list is used."""
+"""Convolutions like those of networks: real layers changed at random, and drawn ones. The table learns from both."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from ._query import Query
 
-__all__ = ["draw"]
+__all__ = ["Layer", "draw", "of_layer", "vary"]
+
+Layer = Sequence[int]
+"""channels, height, width, outputs, two of each: window, stride, padding, dilation; then groups."""
 
 BATCHES = (1, 2, 4, 8, 8, 12, 16, 16, 24, 32, 32, 32, 48, 64, 64, 96, 128, 128, 192, 256)
 IMAGES = (
@@ -17,6 +21,55 @@ IMAGES = (
 )  # fmt: skip
 LARGEST = 6_500_000
 """Values of one image in one tensor."""
+
+SIDES = (128, 160, 176, 192, 208, 224, 240, 256, 272, 288, 300, 320, 352, 384, 416, 448, 480, 512)
+USUAL_SIDES = (224, 224, 224, 256, 288)
+WIDTHS = (0.25, 0.5, 0.5, 0.625, 0.75, 0.75, 0.8, 0.9, 1.1, 1.2, 1.25, 1.25, 1.5, 1.5, 1.75, 2.0, 2.0, 3.0, 4.0)
+
+
+def of_layer(layer: Layer, batch: int, kind: str, dtype: str, channels_last: bool) -> Query:
+    """One direction of a layer; its result is empty where the window does not fit into the image."""
+    channels, height, width, outputs, rows, columns, sh, sw, ph, pw, dh, dw, groups = layer
+    made = (
+        (height + 2 * ph - dh * (rows - 1) - 1) // sh + 1,
+        (width + 2 * pw - dw * (columns - 1) - 1) // sw + 1,
+    )
+    x, w, y = (batch, channels, height, width), (outputs, channels // groups, rows, columns), (batch, outputs, *made)
+    return Query(kind, x, w, y, channels_last, dtype, (sh, sw), (ph, pw), (dh, dw))
+
+
+def vary(rng: random.Random, layers: Sequence[Layer]) -> Layer:
+    """One of the layers as a network of another width has it, or one for other images, or both."""
+    while True:
+        channels, height, width, outputs, rows, columns, *how, groups = rng.choice(layers)
+        change = rng.random()
+        if change < 0.75:
+            ratio = rng.choice(SIDES) / rng.choice(USUAL_SIDES)
+            height, width = max(round(height * ratio), 1), max(round(width * ratio), 1)
+        if change > 0.4:
+            channels, outputs, groups = _other_widths(rng, channels, outputs, groups)
+        layer = (channels, height, width, outputs, rows, columns, *how, groups)
+        made = of_layer(layer, 1, "fprop", "float32", False).y[2:]
+        if min(made) >= 1 and max(channels * height * width, outputs * made[0] * made[1]) <= LARGEST:
+            return layer
+
+
+def _other_widths(rng: random.Random, channels: int, outputs: int, groups: int) -> tuple[int, int, int]:
+    if groups > 1:
+        new = _scaled(rng, channels) if groups == channels else max(round(groups * rng.choice((0.5, 0.75, 1.5, 2))), 2)
+        return channels // groups * new, outputs // groups * new, new
+    which = rng.random()
+    if which < 0.4 or channels <= 4:
+        return channels, _scaled(rng, outputs), 1
+    if which < 0.7:
+        return _scaled(rng, channels), outputs, 1
+    ratio = rng.choice((0.5, 0.625, 0.75, 1.25, 1.5, 1.75, 2))
+    return max(round(channels * ratio / 8) * 8, 8), max(round(outputs * ratio / 8) * 8, 8), 1
+
+
+def _scaled(rng: random.Random, n: int) -> int:
+    step = 8 if n >= 16 else 1
+    return max(round(n * rng.choice(WIDTHS) / step) * step, step)
 
 
 def draw(rng: random.Random, kind: str, dtype: str, channels_last: bool) -> Query:

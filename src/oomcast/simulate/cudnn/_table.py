@@ -1,7 +1,8 @@
 """Workspaces without cuDNN's libraries: its choices learnt as decision trees, its sizes computed by formula.
 
-One tree for each architecture, dtype, layout and direction says which formula of `_formulas` cuDNN's first plan
-follows. `python -m oomcast.simulate.cudnn.distill` makes the file again; its head has how well it agrees with cuDNN.
+A few trees for each architecture, dtype, layout and direction say which formula of `_formulas` cuDNN's first plan
+follows; the middle one of their sizes is taken. `python -m oomcast.simulate.cudnn.distill` makes the file again, and
+with `--show` prints how well it agrees with cuDNN, which its head states.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ._tree import Tree, unpack
 __all__ = ["FILE", "SCHEMA", "Table", "architecture_for", "shipped_table", "tree_key"]
 
 FILE = "table.bin"
-SCHEMA = 1
+SCHEMA = 2
 ARCHITECTURES = (70, 75, 80, 86, 89, 90, 100, 120)
 
 
@@ -43,24 +44,29 @@ def tree_key(architecture: int, dtype: str, tf32: bool, channels_last: bool, kin
 
 
 class Table:
-    """The distilled answers of one cuDNN version."""
+    """The distilled answers of one cuDNN version.
+
+    The file is a head, as JSON, and the trees of each key, each compressed on its own: an estimate needs few of them.
+    """
 
     def __init__(self, content: bytes) -> None:
         """Raises OomcastError if `content` is damaged or of another version."""
         try:
-            head, self._trees = zlib.decompress(content).split(b"\n", 1)
-            self.head: dict[str, Any] = json.loads(head)
+            reader = zlib.decompressobj()
+            self.head: dict[str, Any] = json.loads(reader.decompress(content) + reader.flush())
+            self._packed = reader.unused_data
             schema = self.head["schema"]
-            self._places: dict[str, tuple[int, int]] = {}
+            self._places: dict[str, tuple[int, int, list[int]]] = {}
             start = 0
-            for key, nodes in self.head["trees"].items():
-                self._places[key] = (start, nodes)
-                start += 3 * nodes
+            for key, (length, *nodes) in self.head["trees"].items():
+                self._places[key] = (start, length, nodes)
+                start += length
         except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise OomcastError(f"the data file oomcast/simulate/cudnn/{FILE} is broken: {problem}.") from problem
-        if schema != SCHEMA or start != len(self._trees):
-            raise OomcastError(f"the data file oomcast/simulate/cudnn/{FILE} is broken: schema or length is wrong.")
-        self._loaded: dict[str, Tree] = {}
+            raise _broken(problem) from problem
+        if schema != SCHEMA or start != len(self._packed):
+            raise _broken("schema or length is wrong")
+        self._loaded: dict[str, tuple[Tree, ...]] = {}
+        self._answered: dict[tuple[int, bool, Query], Answer | None] = {}
 
     @property
     def name(self) -> str:
@@ -72,30 +78,49 @@ class Table:
         The plans after the first are not in the table: the last resort, one without workspace, stands for them, and
         the largest plan is taken to convert all operands and to add one copy of the output.
         """
+        key = (architecture_for(gpu), tf32, query)
+        if key not in self._answered:
+            self._answered[key] = self._answer(*key)
+        return self._answered[key]
+
+    def _answer(self, architecture: int, tf32: bool, query: Query) -> Answer | None:
         if query.dtype == "float64":
             return Answer((0,), 0)
-        tree = self._best_tree(architecture_for(gpu), query, tf32)
-        if tree is None:
+        trees = self._best_trees(architecture, query, tf32)
+        if not trees:
             return None
         sizes = sizes_of(query)
-        size = evaluate(tree.leaf_of(features(query, sizes)), sizes)
+        row = features(query, sizes)
+        size = sorted(evaluate(tree.leaf_of(row), sizes) for tree in trees)[len(trees) // 2]
         converted = size if size < sizes.w else max(size, sizes.x + sizes.y + sizes.w + sizes.split)
         return Answer((size, 0) if size else (0,), converted)
 
-    def _best_tree(self, architecture: int, query: Query, tf32: bool) -> Tree | None:
-        """The tree for these, else that of the dtype or layout which is most alike."""
+    def _best_trees(self, architecture: int, query: Query, tf32: bool) -> tuple[Tree, ...]:
+        """The trees for these, else those of the dtype or layout which is most alike; none if there are none."""
         likes = {"bfloat16": ("bfloat16", "float16")}.get(query.dtype, (query.dtype,))
         layouts = (query.channels_last, False) if query.channels_last else (False,)
         keys = (tree_key(architecture, dtype, tf32, layout, query.kind) for layout in layouts for dtype in likes)
-        return next((tree for tree in map(self._tree, keys) if tree is not None), None)
+        return next((self._trees_of(key) for key in keys if key in self._places), ())
 
-    def _tree(self, key: str) -> Tree | None:
+    def _trees_of(self, key: str) -> tuple[Tree, ...]:
         if key not in self._loaded:
-            if key not in self._places:
-                return None
-            start, nodes = self._places[key]
-            self._loaded[key] = unpack(self._trees[start : start + 3 * nodes], nodes)
+            start, length, nodes = self._places[key]
+            try:
+                packed = zlib.decompress(self._packed[start : start + length])
+            except zlib.error as problem:
+                raise _broken(problem) from problem
+            starts = [3 * sum(nodes[:voice]) for voice in range(len(nodes) + 1)]
+            if starts[-1] != len(packed):
+                raise _broken(f"the trees of {key} are not whole")
+            self._loaded[key] = tuple(
+                unpack(packed[begin:end], count)
+                for begin, end, count in zip(starts[:-1], starts[1:], nodes, strict=True)
+            )
         return self._loaded[key]
+
+
+def _broken(problem: object) -> OomcastError:
+    return OomcastError(f"the data file oomcast/simulate/cudnn/{FILE} is broken: {problem}.")
 
 
 @functools.cache
