@@ -16,7 +16,7 @@ from rich.table import Table
 
 from .report import Bar, Outcome, console, print_outcome
 
-NAMES = ("replay", "recorded_steps", "liger", "real_models", "coverage", "speed", "peers")
+NAMES = ("replay", "recorded_steps", "liger", "real_models", "coverage", "speed", "rules", "peers")
 
 
 def main() -> int:

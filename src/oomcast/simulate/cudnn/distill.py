@@ -3,12 +3,12 @@
     python -m oomcast.simulate.cudnn.distill --out FILE [--effort 3] [--answers FOLDER] [--only sm_80]
     python -m oomcast.simulate.cudnn.distill --show
 
-Needs cuDNN (nvidia-cudnn-cu12) and scikit-learn, no GPU; takes about half an hour on one core and gives the same file
-every time. cuDNN is asked about the layers of public networks (`layers.json.gz`) at several batch sizes, about layers
-like them and about drawn ones; each answer is written as a formula of the shape, one formula for each engine where that
-is possible; decision trees learn which formula goes with which shape. `--answers` keeps what cuDNN said, so that a
-second run need not ask again. The networks listed as `held_out` are not learnt from: the share of their convolutions
-that the table gives within 5 % is written into the table's head, and `--show` prints it.
+Needs cuDNN (nvidia-cudnn-cu12) and scikit-learn, no GPU; takes an hour or more on one core. cuDNN is asked about the
+layers of public networks (`layers.json.gz`) at several batch sizes, about layers like them and about drawn ones; each
+answer is written as a formula of the shape, one formula for each engine where that is possible; decision trees learn
+which formula goes with which shape. `--answers` keeps what cuDNN said, so that a second run need not ask again. The
+networks listed as `held_out` are not learnt from: the share of their convolutions that the table gives within 5 % is
+written into the table's head, and `--show` prints it.
 """
 
 from __future__ import annotations
@@ -288,7 +288,8 @@ def table_bytes(version: int, trees: dict[str, list[Nodes]], head: dict[str, Any
 def show(table: Table) -> str:
     """What the table states of itself, as lines to print."""
     columns = ("all", "fprop", "dgrad", "wgrad", "workspace", "new", "1 MiB", "bytes")
-    lines = [f"cuDNN {table.head['cudnn']}, {table.head['asked']} answers. {table.head['measured']}", ""]
+    lines = [f"cuDNN {table.head['cudnn']}, {table.head['asked']} answers. {table.head['measured']}"]
+    lines += [table.head.get("note", ""), ""]
     lines.append(f"{'%':<34}" + "".join(f"{column:>10}" for column in columns))
     for name, shares in table.head["agreement"].items():
         lines.append(f"{name.removesuffix('-all'):<34}" + "".join(f"{100 * shares[c]:>10.1f}" for c in columns))
