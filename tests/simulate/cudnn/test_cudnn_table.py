@@ -17,8 +17,17 @@ from oomcast.simulate.cudnn import distill
 from oomcast.simulate.cudnn._choice import Choice
 from oomcast.simulate.cudnn._formulas import FEATURES, evaluate, features, fitting, labels, sizes_of
 from oomcast.simulate.cudnn._query import Query, query_of
+from oomcast.simulate.cudnn._rules import convolution_rules
 from oomcast.simulate.cudnn._shapes import draw, of_layer, vary
-from oomcast.simulate.cudnn._table import FILE, SCHEMA, Table, architecture_for, shipped_table, tree_key
+from oomcast.simulate.cudnn._table import (
+    FILE,
+    SCHEMA,
+    Table,
+    architecture_for,
+    generation_table,
+    shipped_table,
+    tree_key,
+)
 from oomcast.simulate.cudnn._tree import LEAF, SCALE, Tree, pack, unpack
 from oomcast.units import GiB
 
@@ -103,7 +112,7 @@ def test_the_head_states_how_well_it_agrees() -> None:
 
 def test_the_distiller_shows_what_the_head_states(capsys: pytest.CaptureFixture[str]) -> None:
     assert distill.main(["--show"]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().out.split("cuDNN 9.10,")[0]
     for name, shares in shipped_table().head["agreement"].items():
         (line,) = [line for line in printed.splitlines() if line.startswith(name.removesuffix("-all") + " ")]
         assert float(line.split()[1]) == pytest.approx(100 * shares["all"], abs=0.051)
@@ -265,3 +274,20 @@ def test_kept_answers_are_not_asked_again(tmp_path: Path) -> None:
     again = distill.Answers(part, gpu, library, tmp_path).of(queries)
     assert first == again == [Choice(1, "engine"), None, None]
     assert library.asked == 3
+
+
+def test_a_stack_gets_the_answers_of_its_own_generation() -> None:
+    assert generation_table((9, 1)) is None
+    assert generation_table((9, 20)) is None
+    older = generation_table((9, 10))
+    assert older is not None
+    assert older.name == "table (cudnn 9.10)"
+    asked = [query(kind, 32, *layer) for layer in RESNET_50 for kind in KINDS]
+    a100, h100 = find_gpu("a100-40gb"), find_gpu("h100-sxm")
+    assert all(older.ask(a100, one) is not None for one in asked)
+    assert all(older.ask(h100, one) is None for one in asked)  # the newest table answers for these
+    assert any(older.ask(a100, one) != shipped_table().ask(a100, one) for one in asked)
+    names = {
+        stack: convolution_rules(a100, stack, source="table").source_in_use() for stack in ((9, 1), (9, 10), (9, 20))
+    }
+    assert names == {(9, 1): "table (cudnn 9.20)", (9, 10): "table (cudnn 9.10)", (9, 20): "table (cudnn 9.20)"}

@@ -12,7 +12,7 @@ from .._workspace import NOTHING, DeviceFacts, Rule, Transient
 from ._ask import Answer, CudnnUnavailable, shared_cudnn
 from ._benchmark import TRIAL
 from ._query import KINDS, Query, native_columns, query_of, takes_cudnn
-from ._table import shipped_table
+from ._table import generation_table, shipped_table
 
 __all__ = ["ConvolutionRules", "Source", "convolution_rules", "runs_in_place"]
 
@@ -39,7 +39,8 @@ def convolution_rules(
     """The rules for `conv_fprop`, `conv_dgrad` and `conv_wgrad` on that GPU.
 
     `stack_cudnn_version` decides which convolutions torch gives to cuDNN; what these take is asked of the version that
-    is installed, or was distilled, since cuDNN before 9.8 cannot answer without a GPU.
+    is installed, or was distilled, since cuDNN before 9.8 cannot answer without a GPU. Where the distilled answers of
+    the stack's own generation are at hand, they come first.
 
     `source` says who is asked: the installed `cudnn`, the `table` that ships with oomcast, `none` (convolutions are
     then counted as kernels without a rule), or `auto`: cuDNN if it is installed, else the table. With "cudnn",
@@ -48,6 +49,9 @@ def convolution_rules(
     """
     answering: list[_Answering] = []
     note = ""
+    of_generation = generation_table(stack_cudnn_version) if source in ("auto", "table") else None
+    if of_generation is not None:
+        answering.append(of_generation)
     if source in ("auto", "cudnn"):
         try:
             answering.append(shared_cudnn())

@@ -20,9 +20,14 @@ from ._formulas import evaluate, features, sizes_of
 from ._query import Query
 from ._tree import Tree, unpack
 
-__all__ = ["FILE", "SCHEMA", "Table", "architecture_for", "shipped_table", "tree_key"]
+__all__ = ["FILE", "SCHEMA", "Table", "architecture_for", "generation_table", "shipped_table", "tree_key"]
 
 FILE = "table.bin"
+"""Of cuDNN 9.20: every architecture, dtype and layout."""
+GENERATIONS: tuple[tuple[tuple[int, int], tuple[int, int], str], ...] = (((9, 8), (9, 15), "table-9.10.bin"),)
+"""Versions from, below which, and the file that answers for them, in the parts that it has.
+
+Stacks before 9.8 are not among them: what 9.20 answers fits their measured runs best."""
 SCHEMA = 2
 ARCHITECTURES = (70, 75, 80, 86, 89, 90, 100, 120)
 
@@ -49,8 +54,9 @@ class Table:
     The file is a head, as JSON, and the trees of each key, each compressed on its own: an estimate needs few of them.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, file: str = FILE) -> None:
         """Raises OomcastError if `content` is damaged or of another version."""
+        self._file = file
         try:
             reader = zlib.decompressobj()
             self.head: dict[str, Any] = json.loads(reader.decompress(content) + reader.flush())
@@ -62,11 +68,14 @@ class Table:
                 self._places[key] = (start, length, nodes)
                 start += length
         except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise _broken(problem) from problem
+            raise self._broken(problem) from problem
         if schema != SCHEMA or start != len(self._packed):
-            raise _broken("schema or length is wrong")
+            raise self._broken("schema or length is wrong")
         self._loaded: dict[str, tuple[Tree, ...]] = {}
         self._answered: dict[tuple[int, bool, Query], Answer | None] = {}
+
+    def _broken(self, problem: object) -> OomcastError:
+        return OomcastError(f"the data file oomcast/simulate/cudnn/{self._file} is broken: {problem}.")
 
     @property
     def name(self) -> str:
@@ -108,10 +117,10 @@ class Table:
             try:
                 packed = zlib.decompress(self._packed[start : start + length])
             except zlib.error as problem:
-                raise _broken(problem) from problem
+                raise self._broken(problem) from problem
             starts = [3 * sum(nodes[:voice]) for voice in range(len(nodes) + 1)]
             if starts[-1] != len(packed):
-                raise _broken(f"the trees of {key} are not whole")
+                raise self._broken(f"the trees of {key} are not whole")
             self._loaded[key] = tuple(
                 unpack(packed[begin:end], count)
                 for begin, end, count in zip(starts[:-1], starts[1:], nodes, strict=True)
@@ -119,15 +128,16 @@ class Table:
         return self._loaded[key]
 
 
-def _broken(problem: object) -> OomcastError:
-    return OomcastError(f"the data file oomcast/simulate/cudnn/{FILE} is broken: {problem}.")
+def generation_table(cudnn: tuple[int, int]) -> Table | None:
+    """The answers of that generation of cuDNN, where they differ from the newest one's and are at hand."""
+    return next((shipped_table(file) for first, end, file in GENERATIONS if first <= cudnn < end), None)
 
 
 @functools.cache
-def shipped_table() -> Table:
-    """The table that comes with oomcast."""
+def shipped_table(file: str = FILE) -> Table:
+    """A table that comes with oomcast; that of the newest cuDNN has every architecture."""
     try:
-        content = resources.files(__package__).joinpath(FILE).read_bytes()
+        content = resources.files(__package__).joinpath(file).read_bytes()
     except OSError as problem:
-        raise OomcastError(f"the data file oomcast/simulate/cudnn/{FILE} cannot be read: {problem}.") from problem
-    return Table(content)
+        raise OomcastError(f"the data file oomcast/simulate/cudnn/{file} cannot be read: {problem}.") from problem
+    return Table(content, file)

@@ -33,7 +33,7 @@ from ._choice import Choice, Choosing
 from ._formulas import features, fitting, sizes_of
 from ._query import Query, takes_cudnn
 from ._shapes import Layer, draw, of_layer, vary
-from ._table import SCHEMA, Table, shipped_table, tree_key
+from ._table import GENERATIONS, SCHEMA, Table, shipped_table, tree_key
 from ._tree import LEAF, SCALE, pack
 
 __all__ = ["main"]
@@ -178,7 +178,7 @@ class Answers:
         return None if known is None else Choice(*known)
 
 
-def learn(asked: Sequence[Query], said: Sequence[Choice | None]) -> list[Nodes]:
+def learn(asked: Sequence[Query], said: Sequence[Choice | None], voices: int = VOICES) -> list[Nodes]:
     """Trees from shapes to formulas: the first is free to use all features at each node, the others only some."""
     rows: list[tuple[float, ...]] = []
     fits: list[frozenset[int]] = []
@@ -197,7 +197,7 @@ def learn(asked: Sequence[Query], said: Sequence[Choice | None]) -> list[Nodes]:
             names[place] = min(fits[place], key=order.__getitem__)
     learner: Any = importlib.import_module("sklearn.tree").DecisionTreeClassifier
     trees = []
-    for voice in range(VOICES):
+    for voice in range(voices):
         fitted = learner(random_state=voice, criterion="entropy", max_features=0.4 if voice else None).fit(rows, names)
         trees.append(_flat(fitted, fitted.apply(rows), fits))
     return trees
@@ -296,7 +296,7 @@ def show(table: Table) -> str:
     return "\n".join(lines)
 
 
-def make(out: Path, folder: Path | None, effort: int, only: str) -> None:
+def make(out: Path, folder: Path | None, effort: int, only: str, voices: int = VOICES) -> None:
     """Asks, learns and measures part by part; the file is written after each, so that a broken run leaves one."""
     layers = json.loads(gzip.decompress(LAYERS.read_bytes()))
     library = Choosing()
@@ -317,7 +317,7 @@ def make(out: Path, folder: Path | None, effort: int, only: str) -> None:
         for kind in KINDS:
             rows = [(query, choice) for query, choice in zip(asked, said, strict=True) if query.kind == kind]
             key = tree_key(part.architecture, part.dtype, part.tf32, part.channels_last, kind)
-            own[key] = learn([query for query, _ in rows], [choice for _, choice in rows])
+            own[key] = learn([query for query, _ in rows], [choice for _, choice in rows], voices)
         trees |= own
         table = Table(table_bytes(library.version, own, {}))
         agreed[part.name] = agreement(table, part, held, truth, set(asked), gpu)
@@ -339,13 +339,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", help="only parts with this in their name, for a trial (sm_80-float32-nchw)"
     )
+    parser.add_argument("--trees", type=int, default=VOICES, help=f"how many answer together ({VOICES}); 1 is smallest")
     options = parser.parse_args(arguments)
     if options.show:
         print(show(shipped_table()))
+        for _, _, file in GENERATIONS:
+            print(f"\n{show(shipped_table(file))}")
         return 0
     if options.answers is not None:
         options.answers.mkdir(parents=True, exist_ok=True)
-    make(options.out, options.answers, options.effort, options.only)
+    make(options.out, options.answers, options.effort, options.only, options.trees)
     return 0
 
 
