@@ -253,3 +253,18 @@ def test_predicting_before_fitting_or_with_other_columns_is_refused() -> None:
 )
 def test_quantiles_of_student(freedom: int, value: float) -> None:
     assert t_quantile(0.975, freedom) == pytest.approx(value, abs=1e-4)
+
+
+def test_weights_say_which_rows_count() -> None:
+    x = [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]
+    y = [2.0, 4.0, 6.0, 8.0, 10.0, 600.0]
+    doubted = PolynomialRegression(max_degree=1).fit(x, y, weights=[1, 1, 1, 1, 1, 1e-9])
+    assert doubted.predict([[6.0]])[0] == pytest.approx(12.0, rel=1e-6)
+    relative = PolynomialRegression(max_degree=1, relative=True).fit(x, y)
+    weighted = PolynomialRegression(max_degree=1).fit(x, y, weights=[1 / value for value in y])
+    assert weighted.predict(x) == pytest.approx(relative.predict(x))
+    for weights in ([1.0], [1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, float("nan")]):
+        with pytest.raises(ValueError, match="one positive number for each row"):
+            PolynomialRegression().fit(x, y, weights=weights)
+    with pytest.raises(ValueError, match="their own weights"):
+        PolynomialRegression(relative=True).fit(x, y, weights=[1.0] * 6)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import BadInput
-from ..estimate import ESTIMATORS, estimate
+from ..estimate import ESTIMATOR_NAMES, estimate
 from ..report import estimate_as_json, render_estimate
 from ._job_options import add_job_options, job_options
 from ._terminal import terminal
@@ -35,7 +35,8 @@ def add_to(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_job_options(parser)
-    parser.add_argument("--estimator", default="simulator", metavar="NAME", help=f"{', '.join(ESTIMATORS)}")
+    parser.add_argument("--estimator", default="simulator", metavar="NAME", help=f"{', '.join(ESTIMATOR_NAMES)}")
+    parser.add_argument("--campaign", metavar="FILE", help="of oomcast campaign fit, for the estimator tbem")
     parser.add_argument("--calibration", metavar="FILE", help="use this artifact of oomcast calibrate --output")
     parser.add_argument(
         "--no-calibration", action="store_true", help="use the catalogue, whatever oomcast calibrate has learnt"
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
             estimator=options.estimator,
             calibration=options.calibration,
             use_calibration=not options.no_calibration,
+            campaign=options.campaign,
             **job_options(options),
         )
     if options.json:

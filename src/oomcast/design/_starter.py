@@ -10,7 +10,7 @@ from .templates import FRAMEWORKS, TEMPLATES
 
 __all__ = ["starter_campaign"]
 
-_SHARES = (0.25, 0.5, 0.75, 1.0)
+_LEVELS = 4
 _FACTORS = 4
 _NOT_OFFERED = ("channels", "classes", "dropout")
 """Numbers that are facts of the data, or that memory hardly depends on."""
@@ -23,7 +23,7 @@ def starter_campaign(template: str, framework: str = "torch", device: str = "cpu
     if framework not in FRAMEWORKS:
         raise UnknownName("framework", framework, FRAMEWORKS, f"There are {' and '.join(FRAMEWORKS)}.")
     parameters = TEMPLATES[template].parameters
-    offered = [one for one in parameters if one.name not in _NOT_OFFERED and len(_levels(one)) > 1][:_FACTORS]
+    offered = [one for one in parameters if one.name not in _NOT_OFFERED and _levels(one)][:_FACTORS]
     factors = [f"{one.name} = [{', '.join(f'{level:g}' for level in _levels(one))}]" for one in offered]
     others = [one for one in parameters if one not in offered]
     return "\n".join(
@@ -59,12 +59,18 @@ def starter_campaign(template: str, framework: str = "torch", device: str = "cpu
 
 
 def _levels(parameter: Parameter) -> list[float]:
-    """A quarter, half, three quarters and all of the default, as far as the parameter takes them."""
+    """Four from a quarter of the default, or the least that is taken, up to the default; two where four are too near.
+
+    Factors of as many levels share a small array; others may need every combination.
+    """
     if parameter.kind not in ("int", "float") or parameter.choices or isinstance(parameter.default, (str, bool)):
         return []
-    wanted = [parameter.default * share for share in _SHARES]
-    values = [round(value) if parameter.kind == "int" else value for value in wanted]
-    return sorted({value for value in values if parameter.accepts(value)})
+    default = parameter.default
+    low = max(default / 4, parameter.minimum if parameter.minimum is not None else default / 4)
+    wanted = [low + (default - low) * step / (_LEVELS - 1) for step in range(_LEVELS)]
+    levels = sorted({round(value) if parameter.kind == "int" else value for value in wanted})
+    levels = levels if len(levels) == _LEVELS else [levels[0], levels[-1]]
+    return levels if len(set(levels)) > 1 and all(parameter.accepts(level) for level in levels) else []
 
 
 def _described(parameters: Iterable[Parameter]) -> list[str]:

@@ -21,7 +21,7 @@ from ._estimate import Estimate
 from ._interval import load_interval
 from ._simulator import estimate_by_simulation
 
-__all__ = ["ESTIMATORS", "Estimator", "Target", "estimate"]
+__all__ = ["ESTIMATORS", "ESTIMATOR_NAMES", "Estimator", "Target", "estimate"]
 
 _COVERAGE = 0.95
 
@@ -66,6 +66,9 @@ class Estimator(Protocol):
 
 
 ESTIMATORS: Mapping[str, Estimator] = {"simulator": estimate_by_simulation}
+_BY_CAMPAIGN = "tbem"
+ESTIMATOR_NAMES = (*ESTIMATORS, _BY_CAMPAIGN)
+"""Also the one that a campaign decides, whose target need not be a GPU."""
 
 
 def estimate(
@@ -91,6 +94,7 @@ def estimate(
     coverage: float = _COVERAGE,
     calibration: str | os.PathLike[str] | None = None,
     use_calibration: bool = True,
+    campaign: str | os.PathLike[str] | None = None,
 ) -> Estimate:
     """How much memory a training job will hold on a GPU, without the GPU.
 
@@ -98,11 +102,24 @@ def estimate(
     file's functions `model()` and `batch(batch_size)`. `alloc_conf` is what PYTORCH_CUDA_ALLOC_CONF will be.
     What `oomcast calibrate` has learnt of this GPU and environment is used, or the artifact in the file `calibration`,
     unless `use_calibration` is false. `coverage` is how sure the interval and `will_not_exceed` are.
+    With the estimator `tbem`, `campaign` is the file that `oomcast campaign fit` wrote, the job is one of its template
+    (`template:vgg,depth=16`, or a rendered file), and the device is the campaign's, which may be `cpu`.
     Raises `oomcast.errors.OomcastError`; its text says what to do.
     """
+    if estimator == _BY_CAMPAIGN:
+        others = (optimizer, precision, environment, input_shape, seq_len, zero_grad, alloc_conf, calibration)
+        flags = (channels_last, checkpointing, cudnn_benchmark, not set_to_none, accumulation != 1)
+        if any(flags) or any(other is not None for other in others):
+            raise BadInput(
+                "the estimator tbem takes the job, the batch size, the device and its campaign; what else decides "
+                "memory is part of the campaign."
+            )
+        return _by_campaign(job, campaign, batch_size, device, coverage)
+    if campaign is not None:
+        raise BadInput(f"the estimator {estimator} takes no campaign; add --estimator {_BY_CAMPAIGN}.")
     chosen = ESTIMATORS.get(estimator)
     if chosen is None:
-        raise UnknownName("estimator", estimator, ESTIMATORS)
+        raise UnknownName("estimator", estimator, ESTIMATOR_NAMES)
     target = Target.create(device, environment, alloc_conf, cudnn_benchmark, time_limit, coverage=coverage)
     if use_calibration:
         file = None if calibration is None else Path(calibration)
@@ -124,6 +141,24 @@ def estimate(
     started = time.perf_counter()
     found = chosen(workload, target)
     return _with_seconds(found, time.perf_counter() - started)
+
+
+def _by_campaign(
+    job: Any, campaign: str | os.PathLike[str] | None, batch_size: int, device: str, coverage: float
+) -> Estimate:
+    # It needs numpy and the specification's grammar; other estimates do without them.
+    try:
+        from ._tbem import estimate_by_campaign
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from None
+    started = time.perf_counter()
+    found = estimate_by_campaign(job, campaign=campaign, batch_size=batch_size, device=device, coverage=coverage)
+    return _with_seconds(found, time.perf_counter() - started)
+
+
+def missing_extra(error: ModuleNotFoundError) -> BadInput:
+    """Campaigns need packages that the rest of oomcast does without."""
+    return BadInput(f"campaigns need the package {error.name}; install it with: pip install 'oomcast[campaign]'")
 
 
 def _with_seconds(found: Estimate, seconds: float) -> Estimate:

@@ -16,7 +16,14 @@ from ._interval import load_interval
 if TYPE_CHECKING:
     from ._estimators import Target
 
-__all__ = ["ACCEPTED_RISK", "Simulation", "estimate_by_simulation", "estimate_trace"]
+__all__ = [
+    "ACCEPTED_RISK",
+    "Simulation",
+    "estimate_by_simulation",
+    "estimate_trace",
+    "peak_moment",
+    "top_tensors",
+]
 
 TOP_TENSORS = 10
 ACCEPTED_RISK = 0.05
@@ -62,8 +69,8 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
         p_oom=p_oom,
         verdict=_verdict(limited, p_oom),
         breakdown=breakdown,
-        top_tensors=_top_tensors(simulation.trace, timeline),
-        peak=_peak_moment(simulation.trace, timeline),
+        top_tensors=top_tensors(simulation.trace, timeline),
+        peak=peak_moment(simulation.trace, timeline),
         phase_peaks=tuple((s.step, s.phase.value, s.allocated, s.reserved) for s in timeline.spans),
         least_capacity=needed,
         device=gpu.name,
@@ -124,7 +131,7 @@ def _calibration_in_words(target: Target) -> str:
     return f"{target.calibration.name}, {count} real {'run' if count == 1 else 'runs'}"
 
 
-def _top_tensors(trace: Trace, timeline: Timeline) -> tuple[LiveTensor, ...]:
+def top_tensors(trace: Trace, timeline: Timeline) -> tuple[LiveTensor, ...]:
     largest = sorted(timeline.live_at_peak, key=lambda block: -block.size)[:TOP_TENSORS]
     return tuple(_live_tensor(trace, block) for block in largest)
 
@@ -146,7 +153,7 @@ def _live_tensor(trace: Trace, block: LiveBlock) -> LiveTensor:
     )
 
 
-def _peak_moment(trace: Trace, timeline: Timeline) -> PeakMoment:
+def peak_moment(trace: Trace, timeline: Timeline) -> PeakMoment:
     """The newest block that was alive at the peak is what raised it."""
     peak = timeline.peak
     newest = next((b for b in reversed(timeline.live_at_peak) if b.allocation is not None), None)

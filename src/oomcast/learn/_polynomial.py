@@ -87,9 +87,22 @@ class PolynomialRegression:
             setattr(self, name, value)
         return self
 
-    def fit(self, x: ArrayLike, y: ArrayLike, names: Sequence[str] | None = None) -> PolynomialRegression:
-        """Choose the terms and fit their coefficients. Equal rows (repetitions) are kept out of a fit together."""
+    def fit(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        names: Sequence[str] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> PolynomialRegression:
+        """Choose the terms and fit their coefficients. Equal rows (repetitions) are kept out of a fit together.
+
+        `weights` multiply each row's error; `sigma_` and `cv_error_` are then those of the weighted errors. They take
+        the place of `relative`.
+        """
+        if weights is not None and self.relative:
+            raise ValueError("relative errors have their own weights")
         variables, response = _checked(x, y, self.relative)
+        factors = _weights(weights, response, self.relative)
         rows, count = variables.shape
         if self.max_degree < 0 or (self.max_terms is not None and self.max_terms < 1):
             raise ValueError("the degree cannot be negative, and there is at least one term")
@@ -101,7 +114,7 @@ class PolynomialRegression:
         powers = _candidates(variables, self.max_degree)
         groups, different = _groups(variables, self.seed)
         blocks = [
-            _reduce(self._rows(variables[groups == group], response[groups == group], powers))
+            _reduce(self._rows(variables[groups == group], response[groups == group], factors[groups == group], powers))
             for group in range(int(groups.max()) + 1)
         ]
         most = min(len(powers), max(1, different // 2), self.max_terms or _MOST_TERMS)
@@ -225,12 +238,13 @@ class PolynomialRegression:
         model._take_terms()
         return model
 
-    def _rows(self, variables: Floats, response: Floats, powers: Sequence[tuple[int, ...]]) -> Iterator[Floats]:
+    def _rows(
+        self, variables: Floats, response: Floats, weights: Floats, powers: Sequence[tuple[int, ...]]
+    ) -> Iterator[Floats]:
         """The candidates' columns and the response, block by block, weighted."""
         for start in range(0, len(variables), _BLOCK):
-            part, wanted = variables[start : start + _BLOCK], response[start : start + _BLOCK]
-            block = np.column_stack([_monomials(part / self.scale_, powers), wanted])
-            yield block / np.abs(wanted)[:, None] if self.relative else block
+            part, wanted, weight = (values[start : start + _BLOCK] for values in (variables, response, weights))
+            yield np.column_stack([_monomials(part / self.scale_, powers), wanted]) * weight[:, None]
 
     def _solve(self, whole: Floats, chosen: list[int], powers: Sequence[tuple[int, ...]], rows: int) -> None:
         columns, target = whole[:, chosen], whole[:, -1]
@@ -443,6 +457,15 @@ def _checked(x: ArrayLike, y: ArrayLike, relative: bool) -> tuple[Floats, Floats
     if relative and (response == 0).any():
         raise ValueError("a response of 0 has no relative error")
     return variables, response
+
+
+def _weights(given: ArrayLike | None, response: Floats, relative: bool) -> Floats:
+    if given is None:
+        return 1 / np.abs(response) if relative else np.ones(len(response))
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.shape != response.shape or not np.isfinite(weights).all() or (weights <= 0).any():
+        raise ValueError("the weights must be one positive number for each row")
+    return weights
 
 
 def _finite(value: float) -> float | None:

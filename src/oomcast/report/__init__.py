@@ -1,18 +1,37 @@
 """What people and programs read: text for the terminal, JSON for the rest. Pure functions of what they show."""
 
 from ._calibration_text import render_calibration, render_calibration_change, render_calibrations
+from ._campaign_html import campaign_html, draw_screening
+from ._campaign_json import campaign_plan_as_json, campaign_status_as_json, gap_as_json
+from ._campaign_text import (
+    campaign_progress_words,
+    render_campaign_plan,
+    render_campaign_status,
+    render_gap,
+    render_screening,
+)
 from ._json import calibration_as_json, calibration_change_as_json, estimate_as_json, replay_as_json
 from ._text import render_devices, render_estimate, render_replay
 
 __all__ = [
     "calibration_as_json",
     "calibration_change_as_json",
+    "campaign_html",
+    "campaign_plan_as_json",
+    "campaign_progress_words",
+    "campaign_status_as_json",
+    "draw_screening",
     "estimate_as_json",
+    "gap_as_json",
     "render_calibration",
     "render_calibration_change",
     "render_calibrations",
+    "render_campaign_plan",
+    "render_campaign_status",
     "render_devices",
     "render_estimate",
+    "render_gap",
     "render_replay",
+    "render_screening",
     "replay_as_json",
 ]

@@ -29,6 +29,7 @@ _LABELS = {
     "calibrated": "Calibrated",
     "allocator_cache": "Allocator cache",
     "context": "CUDA context",
+    "gap": "Gap (campaign)",
 }
 
 

@@ -1,0 +1,1 @@
+"""This folder is on the path of all tests: helpers that several rooms share live beside this file."""
