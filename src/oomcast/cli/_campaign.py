@@ -79,7 +79,7 @@ def _add_run(actions: Any) -> None:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="cases at a time (default: 1)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a case (default: 1)")
     parser.add_argument("--engine", default="local", metavar="NAME", help="local or ray (default: local)")
-    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster; local starts one (default: the running one)")
+    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster, or local to start one")
     parser.add_argument(
         "--python", action="append", default=[], metavar="FRAMEWORK=PATH", help="the Python that has a framework"
     )
