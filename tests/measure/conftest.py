@@ -60,6 +60,9 @@ def postgresql(postgresql_server):
 def ray_cluster():
     """A cluster of one machine, started and ended by Ray's own command."""
     pytest.importorskip("ray")
+    # Whether Ray wants a token depends on what earlier clusters left in the user's home: here neither side does.
+    given = os.environ.get("RAY_AUTH_MODE")
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     folder = Path(tempfile.mkdtemp(prefix="ray"))
     start = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
     with (folder / "output").open("w") as output:
@@ -78,3 +81,7 @@ def ray_cluster():
         node.terminate()
         node.wait()
         shutil.rmtree(folder, ignore_errors=True)
+        if given is None:
+            del os.environ["RAY_AUTH_MODE"]
+        else:
+            os.environ["RAY_AUTH_MODE"] = given
