@@ -44,7 +44,7 @@ def install(overrides: Overrides) -> None:
         overrides.add("rms_norm", _rms_norm(), "AutogradCPU")
         # Where a backend has a kernel, its autograd key holds the operator's formula; else the operator is decomposed.
         # The kernel itself is not reached: fakes are answered above it, and host tensors do not come this way.
-        overrides.add("_fused_rms_norm", _unreachable, "CPU")
+        overrides.add("_fused_rms_norm", _kernel_below_the_fakes, "CPU")
 
 
 def _batch_norm(
@@ -66,8 +66,8 @@ def _batch_norm(
     return _cudnn_op(_in_one_format(input), weight.contiguous(), *rest, training, momentum, eps)[0]
 
 
-def _unreachable(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("the fused RMS norm exists on the virtual GPU only")
+def _kernel_below_the_fakes(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("the kernel of the fused RMS norm was called: a tensor of the host came the way of the GPU's")
 
 
 def _takes_cudnn(
