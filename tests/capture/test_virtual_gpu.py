@@ -426,3 +426,12 @@ def test_kernels_take_their_own_buffers() -> None:
     assert [(a.operator, a.nbytes) for a in buffers if "softmax" in a.operator] == [
         ("aten._softmax_backward_data", 64 * 1024 * 4)
     ]
+
+
+def test_the_fused_norm_follows_values_and_leaves_the_host_alone() -> None:
+    with oomcast.virtual_gpu("a100-40gb"):
+        on_host = torch.nn.functional.rms_norm(torch.full((2, 8), 3.0), (8,))
+        on_gpu = torch.nn.functional.rms_norm(torch.full((2, 8), 3.0, device="cuda"), (8,))
+        assert (on_host.device.type, on_gpu.device.type) == ("cpu", "cuda")
+        for norm in (on_host, on_gpu):
+            assert norm.sum().item() == pytest.approx(16.0)
