@@ -112,7 +112,7 @@ def test_a_simulation_that_says_too_much_takes_nothing_off_others() -> None:
 
 
 def test_cudnns_kernels_go_with_convolutions_only() -> None:
-    kernels = EAGER.cudnn_kernels_mib * MiB
+    kernels = (EAGER.cudnn_kernels_mib + EAGER.cudnn_batch_norm_mib) * MiB
     assert kernels > 0
     with_them = Calibration("a100-40gb", EAGER.name, (a_run(),))
     without = Calibration("a100-40gb", EAGER.name, (a_run(convolutions=False),))

@@ -16,6 +16,7 @@ CNN_SAMPLES = 4096
 CNN_LAST_STEP = 2
 CNN_STEPS = 5
 """Two steps, the end of an epoch, and two of the next."""
+CNN_SUMMARY_BATCH = 2
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,6 @@ class CnnJob:
     batch_norm: bool
     dropout: float | None
     batch_size: int
-    """A forward pass of this size prints the layers before training; its input is kept."""
     _steps: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
 
     @property
@@ -68,9 +68,9 @@ class CnnJob:
         from ._gpumemnet_models import Cnn
 
         model = Cnn(self.plan, self.classes, self.activation, self.batch_norm, self.dropout).cuda()
-        mock = torch.randn(self.batch_size, self.channels, self.size, self.size).cuda()
-        model(mock)
-        model.mock = mock
+        # torchsummary prints the layers before training: two images, training mode, nothing kept. The blocks that this
+        # leaves in the cache decide where later ones go.
+        model(torch.randn(CNN_SUMMARY_BATCH, self.channels, self.size, self.size).cuda())
         return model
 
     def batch(self, batch_size: int) -> Any:

@@ -10,7 +10,7 @@ from ..devices import context_bytes, find_gpu, find_stack
 from ..estimate import Target
 from ..estimate._simulator import estimate_trace
 from ..simulate import DeviceFacts, WorkspaceTable, simulate
-from ..simulate.cudnn import Source, convolution_rules, has_convolutions, with_benchmark
+from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..trace import Category, Trace
 from ._cases import Case, Measure
 
@@ -72,7 +72,7 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
         )
     if benchmark:
         trace = with_benchmark(trace)
-    context = context_bytes(gpu, stack, convolutions=has_convolutions(trace))
+    context = context_bytes(gpu, stack, convolutions=has_convolutions(trace), batch_norm=has_batch_norm(trace))
     capacity = max(gpu.usable_memory - context, 0)
     limited = simulate(trace, capacity=capacity, workspace=rules, device_total=gpu.total_memory)
     timeline = limited if limited.ran else simulate(trace, workspace=rules, device_total=gpu.total_memory)

@@ -49,6 +49,7 @@ FIELDS = (
     "cudnn",
     "lazy_loading",
     "cudnn_kernels_mib",
+    "cudnn_batch_norm_mib",
     "default",
     "oldest_gpu",
     "newest_gpu",
@@ -100,9 +101,11 @@ class Stack:
     cuda: tuple[int, int]
     cudnn: tuple[int, int]
     lazy_loading: bool
+    """Whether kernels are loaded only when they first run."""
     cudnn_kernels_mib: int
     """What cuDNN's kernels take where they are loaded all at once, with the first convolution; part of `contexts`."""
-    """Whether kernels are loaded only when they first run."""
+    cudnn_batch_norm_mib: int
+    """The same of the library that batch norm adds to them."""
     default: bool
     """Whether it is what one gets with its torch version; the others are chosen by name only."""
     oldest_gpu: tuple[int, int]
@@ -117,13 +120,15 @@ class Stack:
         return self.oldest_gpu <= gpu.compute_capability <= self.newest_gpu
 
 
-def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True) -> int:
+def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True, batch_norm: bool = True) -> int:
     """What a training process holds on that GPU outside of the caching allocator; the typical figure.
 
-    Without `convolutions` cuDNN is never loaded, which matters where loading means all of it.
+    Without `convolutions` cuDNN is never loaded, without `batch_norm` only a part of it, which matters where loading
+    means all of a library.
     """
-    typical = context_figure(gpu, stack).typical
-    return typical if convolutions else max(typical - stack.cudnn_kernels_mib * MiB, 0)
+    unused = 0 if convolutions else stack.cudnn_kernels_mib
+    unused += 0 if convolutions and batch_norm else stack.cudnn_batch_norm_mib
+    return max(context_figure(gpu, stack).typical - unused * MiB, 0)
 
 
 def context_figure(gpu: Gpu, stack: Stack) -> ContextFigure:
@@ -195,6 +200,7 @@ def _stack(file: str, entry: object) -> Stack:
         cudnn=_version(record, "cudnn"),
         lazy_loading=record.flag("lazy_loading"),
         cudnn_kernels_mib=record.integer("cudnn_kernels_mib", 0, minimum=0),
+        cudnn_batch_norm_mib=record.integer("cudnn_batch_norm_mib", 0, minimum=0),
         default=record.flag("default", True),
         oldest_gpu=_version(record, "oldest_gpu"),
         newest_gpu=_version(record, "newest_gpu"),

@@ -87,7 +87,7 @@ class Calibration:
         """What follows from the runs; the catalogue's context where no run tells it."""
         reserved = _constant(run.reserved - run.simulated_reserved for run in self.runs if run.reserved is not None)
         allocated = _constant(run.allocated - run.simulated_allocated for run in self.runs if run.allocated is not None)
-        kernels = stack.cudnn_kernels_mib * MiB
+        kernels = (stack.cudnn_kernels_mib + stack.cudnn_batch_norm_mib) * MiB
         same_job = {_job(run): run.reserved for run in self.runs if run.reserved is not None}
         contexts = []
         for run in self.runs:
@@ -113,10 +113,12 @@ def calibration_name(gpu: str, environment: str) -> str:
     return f"{gpu}@{environment}"
 
 
-def constants_of(gpu: Gpu, stack: Stack, convolutions: bool, calibration: Calibration | None) -> Constants:
+def constants_of(
+    gpu: Gpu, stack: Stack, convolutions: bool, calibration: Calibration | None, batch_norm: bool = True
+) -> Constants:
     """From the calibration where there is one, else from the catalogue."""
     if calibration is None:
-        return Constants(context_bytes(gpu, stack, convolutions=convolutions))
+        return Constants(context_bytes(gpu, stack, convolutions=convolutions, batch_norm=batch_norm))
     return calibration.constants(gpu, stack, convolutions)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..capture import capture
 from ..simulate import DeviceFacts, LiveBlock, Timeline, WorkspaceTable, least_capacity, simulate
-from ..simulate.cudnn import convolution_rules, has_convolutions, with_benchmark
+from ..simulate.cudnn import convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..trace import Category, Trace
 from ..workload import Workload
 from ._calibration import constants_of
@@ -39,7 +39,9 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
     gpu = target.gpu
     simulation = Simulation(trace, target)
-    constants = constants_of(gpu, target.stack, simulation.has_convolutions, target.calibration)
+    constants = constants_of(
+        gpu, target.stack, simulation.has_convolutions, target.calibration, batch_norm=has_batch_norm(trace)
+    )
     context, missed = constants.context, constants.reserved
     limited = simulation.run(max(gpu.usable_memory - context - missed, 0))
     # What does not run is described as it would be on a device without end: that is what it needs.

@@ -18,7 +18,7 @@ from oomcast.simulate.cudnn._choice import Choice
 from oomcast.simulate.cudnn._formulas import FEATURES, evaluate, features, fitting, labels, sizes_of
 from oomcast.simulate.cudnn._query import Query, query_of
 from oomcast.simulate.cudnn._rules import convolution_rules
-from oomcast.simulate.cudnn._shapes import draw, of_layer, vary
+from oomcast.simulate.cudnn._shapes import draw, draw_uneven, of_layer, vary
 from oomcast.simulate.cudnn._table import (
     FILE,
     SCHEMA,
@@ -277,7 +277,7 @@ def test_kept_answers_are_not_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_stack_gets_the_answers_of_its_own_generation() -> None:
-    assert generation_table((9, 1)) is None
+    assert generation_table((8, 9)) is None
     assert generation_table((9, 20)) is None
     older = generation_table((9, 10))
     assert older is not None
@@ -291,3 +291,24 @@ def test_a_stack_gets_the_answers_of_its_own_generation() -> None:
         stack: convolution_rules(a100, stack, source="table").source_in_use() for stack in ((9, 1), (9, 10), (9, 20))
     }
     assert names == {(9, 1): "table (cudnn 9.20)", (9, 10): "table (cudnn 9.10)", (9, 20): "table (cudnn 9.20)"}
+    assert older.ask(a100, asked[0]._replace(channels_last=True)) is None  # it has learnt the plain layout alone
+
+
+def test_before_9_8_only_weight_gradients_of_uneven_channels_are_those_of_the_older_table() -> None:
+    first = generation_table((9, 1))
+    assert first is not None
+    a100 = find_gpu("a100-40gb")
+    for kind in KINDS:
+        assert first.ask(a100, query(kind, 32, 64, 28, 128, 3)) is None
+        uneven = first.ask(a100, query(kind, 32, 61, 28, 125, 3))
+        assert (uneven is not None) == (kind == "conv_wgrad")
+
+
+def test_uneven_layers_are_drawn_alike_from_one_seed_and_are_rarely_multiples_of_eight() -> None:
+    drawn = [draw_uneven(random.Random(seed)) for seed in range(200)]
+    assert drawn == [draw_uneven(random.Random(seed)) for seed in range(200)]
+    assert sum(layer[3] % 8 == 0 for layer, _ in drawn) < 60
+    for layer, batch in drawn:
+        asked = of_layer(layer, batch, "fprop", "float32", False)
+        assert min(asked.y) >= 1
+        assert asked.groups == 1

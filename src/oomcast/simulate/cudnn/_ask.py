@@ -52,6 +52,8 @@ class Answer(NamedTuple):
 class Cudnn:
     """The installed cuDNN. Raises CudnnUnavailable if there is none that can answer."""
 
+    is_general = True
+
     def __init__(self, cache: AnswerCache | None = None) -> None:
         if library_path() is None and not _system_has_it():
             raise CudnnUnavailable("cuDNN is not installed (nvidia-cudnn-cu12).")

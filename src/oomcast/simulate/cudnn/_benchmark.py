@@ -14,7 +14,7 @@ import dataclasses
 from ...trace import Event, EventKind, KernelCall, Mark, Phase, Trace
 from ._query import KINDS
 
-__all__ = ["TRIAL", "has_convolutions", "with_benchmark"]
+__all__ = ["TRIAL", "has_batch_norm", "has_convolutions", "with_benchmark"]
 
 TRIAL = "cudnn_benchmark_trial"
 """The attribute of a call that stands for the timing runs."""
@@ -23,6 +23,11 @@ TRIAL = "cudnn_benchmark_trial"
 def has_convolutions(trace: Trace) -> bool:
     """Whether the job loads cuDNN for a convolution."""
     return any(call.operator in KINDS for call in trace.kernels)
+
+
+def has_batch_norm(trace: Trace) -> bool:
+    """Whether the job loads cuDNN's library of normalizations."""
+    return any("batch_norm" in allocation.operator for allocation in trace.allocations)
 
 
 def with_benchmark(trace: Trace) -> Trace:

@@ -25,6 +25,10 @@ class _Answering(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def is_general(self) -> bool:
+        """Whether it answers for every convolution, not for some that are known to differ."""
+
     def ask(self, gpu: Gpu, query: Query, *, tf32: bool = True) -> Answer | None: ...
 
 
@@ -115,7 +119,7 @@ class ConvolutionRules(Mapping[str, Rule]):
 
     def source_in_use(self) -> str:
         """Who answered, for an estimate's provenance: "cudnn 9.20", "table (cudnn 9.20)", both joined, or "none"."""
-        names = sorted(self._answered) or [source.name for source in self._answering[:1]]
+        names = sorted(self._answered) or [source.name for source in self._answering if source.is_general][:1]
         return ", ".join(names) or "none"
 
     def answered(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ._query import Query
 
-__all__ = ["Layer", "draw", "of_layer", "vary"]
+__all__ = ["Layer", "draw", "draw_uneven", "of_layer", "vary"]
 
 Layer = Sequence[int]
 """channels, height, width, outputs, two of each: window, stride, padding, dilation; then groups."""
@@ -70,6 +70,27 @@ def _other_widths(rng: random.Random, channels: int, outputs: int, groups: int) 
 def _scaled(rng: random.Random, n: int) -> int:
     step = 8 if n >= 16 else 1
     return max(round(n * rng.choice(WIDTHS) / step) * step, step)
+
+
+def draw_uneven(rng: random.Random) -> tuple[Layer, int]:
+    """A layer of a network whose widths are any numbers, as a random search has them, and its batch size."""
+    while True:
+        outputs = round(2 ** rng.uniform(3.5, 11))
+        change = rng.random()
+        if change < 0.3:
+            channels = outputs
+        elif change < 0.42:
+            channels = rng.choice((1, 3))
+        elif change < 0.9:
+            channels = max(round(outputs / rng.uniform(1, 2)), 1)
+        else:
+            channels = min(round(outputs * rng.uniform(1, 4)), 2048)
+        size = round(rng.uniform(14, 224)) if rng.random() < 0.6 else round(2 ** rng.uniform(2.5, 7))
+        window, stride = rng.choice(((3, 1), (3, 1), (3, 1), (3, 1), (3, 1), (3, 1), (3, 2), (1, 1), (1, 2)))
+        batch = 2 * round(rng.uniform(1, 32))
+        if max(channels, outputs) * size * size <= LARGEST and batch * max(channels, outputs) * size**2 <= 2**30:
+            padding = window // 2
+            return (channels, size, size, outputs, window, window, stride, stride, padding, padding, 1, 1, 1), batch
 
 
 def draw(rng: random.Random, kind: str, dtype: str, channels_last: bool) -> Query:
