@@ -43,6 +43,7 @@ FILE = "stacks.json"
 
 FIELDS = (
     "name",
+    "framework",
     "year",
     "torch_from",
     "cuda",
@@ -92,12 +93,12 @@ class ContextRule:
 
 @dataclass(frozen=True)
 class Stack:
-    """A generation of the software under a job, named by its usual torch and CUDA versions."""
+    """A generation of the software under a job, named by its usual framework and CUDA versions."""
 
     name: str
     year: int
     torch_from: tuple[int, int]
-    """First torch version (major, minor) it stands for; it ends where the next default stack begins."""
+    """First version (major, minor) of its framework it stands for; it ends where the next default stack begins."""
     cuda: tuple[int, int]
     cudnn: tuple[int, int]
     lazy_loading: bool
@@ -114,6 +115,7 @@ class Stack:
     note: str
     contexts: Mapping[str, ContextRule]
     """By architecture, `sm_80`."""
+    framework: str = "torch"
 
     def supports(self, gpu: Gpu) -> bool:
         """Whether this stack's usual wheels carry code for that GPU."""
@@ -151,14 +153,19 @@ def find_stack(name: str) -> Stack:
     raise UnknownName("environment", name, [stack.name for stack in all_stacks()])
 
 
-def default_stack(torch_version: str | None) -> Stack:
-    """The generation that a torch version (`2.13.0+cpu`, as `torch.__version__` has it) belongs to; None: newest."""
-    stacks = [stack for stack in all_stacks() if stack.default]
-    if torch_version is None:
+def default_stack(version_text: str | None, framework: str = "torch") -> Stack:
+    """The generation that a torch version (`2.13.0+cpu`, as `torch.__version__` has it) belongs to; None: newest.
+
+    Other frameworks have their own; one that has none yet runs under TensorFlow's.
+    """
+    stacks = [stack for stack in all_stacks() if stack.default and stack.framework == framework]
+    if not stacks:
+        return default_stack(None, "tensorflow")
+    if version_text is None:
         return stacks[-1]
-    match = re.match(r"\s*v?([0-9]+)\.([0-9]+)", torch_version)
+    match = re.match(r"\s*v?([0-9]+)\.([0-9]+)", version_text)
     if match is None:
-        raise BadInput(f"cannot read {torch_version!r} as a torch version; write it like 2.8.0.")
+        raise BadInput(f"cannot read {version_text!r} as a {framework} version; write it like 2.8.0.")
     version = int(match.group(1)), int(match.group(2))
     return next((stack for stack in reversed(stacks) if stack.torch_from <= version), stacks[0])
 
@@ -180,9 +187,10 @@ def _parse(top: Record) -> tuple[Stack, ...]:
     for before, after in itertools.combinations(stacks, 2):
         if before.name == after.name:
             raise broken(top.file, f"stack {after.name!r}", "it is there twice")
-        if before.default and after.default and before.torch_from == after.torch_from:
+        same = before.framework == after.framework and before.torch_from == after.torch_from
+        if before.default and after.default and same:
             raise broken(top.file, f"stack {after.name!r}", f"it begins with the same version as {before.name!r}")
-    if not any(stack.default for stack in stacks):
+    if not any(stack.default and stack.framework == "torch" for stack in stacks):
         raise top.error("no stack is a default")
     return stacks
 
@@ -206,6 +214,7 @@ def _stack(file: str, entry: object) -> Stack:
         newest_gpu=_version(record, "newest_gpu"),
         note=record.text("note", ""),
         contexts={sm: _rule(contexts.record(sm)) for sm in contexts.fields},
+        framework=record.text("framework", "torch"),
     )
     missing = sorted({gpu.sm for gpu in all_gpus()} - set(stack.contexts))
     if missing:
