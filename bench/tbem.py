@@ -40,7 +40,7 @@ def main() -> int:
     gaps = []
     for name in given.names or known:
         if not given.fit_only:
-            _measure(known[name], given.store, interpreters, steady=not given.default_malloc)
+            measure(known[name], given.store, interpreters, steady=not given.default_malloc)
         gaps.append(_fit(known[name], given.store))
     (given.store / "report.html").write_text(campaign_html(gaps), encoding="utf-8")
     outcome = _outcome(gaps)
@@ -49,7 +49,7 @@ def main() -> int:
     return 0 if outcome.holds else 1
 
 
-def _measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool) -> None:
+def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool) -> None:
     campaign = read_campaign(file)
     conditions = Conditions(
         Limits(campaign.limits.seconds, campaign.limits.bytes),

@@ -283,7 +283,7 @@ MISTAKES = {
     "unknown key": ("repetition = 2\n" + SMALL, "repetition: unknown key.*did you mean repetitions"),
     "unknown plan key": (SMALL + "[plan]\nstrenght = 2", "plan.strenght: unknown key.*strength"),
     "unknown limit": (SMALL + "[limits]\nsecond = 2", "limits.second: unknown key.*seconds"),
-    "unknown method": (SMALL + '[plan]\nmethod = "grid"', "plan.method: .*orthogonal, full, random, adaptive"),
+    "unknown method": (SMALL + '[plan]\nmethod = "grid"', "plan.method: .*orthogonal, full, blocks, random, adaptive"),
     "unknown framework": ('framework = "mxnet"\n' + SMALL, "framework: .*torch, keras"),
     "unknown device": ('device = "a10000"\n' + SMALL, "device: .*Or write cpu"),
     "wrong type": ('repetitions = "two"\n' + SMALL, "repetitions: must be a whole number"),
@@ -292,6 +292,13 @@ MISTAKES = {
     "no runs": (SMALL + '[plan]\nmethod = "random"', "plan.runs: .*number of runs"),
     "too many runs": (SMALL + '[plan]\nmethod = "random"\nruns = 65', "plan.runs: .*only 64 combinations"),
     "runs for an array": (SMALL + "[plan]\nruns = 12", "plan.runs: counts for random and adaptive"),
+    "blocks for an array": (SMALL + "[[plan.blocks]]\ndepth = [11]", "plan.blocks: counts for plans of method"),
+    "no blocks": (SMALL + '[plan]\nmethod = "blocks"', "plan.blocks: .*at least one block"),
+    "block of other levels": (
+        SMALL + '[plan]\nmethod = "blocks"\n[[plan.blocks]]\ndepth = [12]',
+        "plan.blocks: a block has levels of 'depth' that no factor",
+    ),
+    "blocks no tables": (SMALL + '[plan]\nmethod = "blocks"\nblocks = 3', "plan.blocks: must be tables"),
     "strength 1": (SMALL + "[plan]\nstrength = 1", "plan.strength: must be a whole number from 2"),
     "impossible array": (
         'template = "mlp"\n[plan]\nstrength = 4\n[factors]\n'

@@ -47,6 +47,17 @@ def test_a_full_plan_has_every_combination_once() -> None:
     assert plan.cases[0] == {"edge": 32, "norm": "none", "bias": False}
 
 
+def test_blocks_leave_out_a_corner_of_the_grid() -> None:
+    factors = (Factor("edge", (32, 64, 128)), Factor("batch", (1, 2, 4)))
+    small, large = (Factor("edge", (32, 64)),), (Factor("edge", (64, 128)), Factor("batch", (1,)))
+    plan = make_plan("blocks", factors, blocks=(small, large))
+    assert len(plan.cases) == len(identities(plan.cases)) == 7
+    assert {"edge": 128, "batch": 4} not in plan.cases
+    assert plan.cases[-1] == {"edge": 128, "batch": 1}
+    with pytest.raises(BadInput, match="levels of 'edge' that no factor"):
+        make_plan("blocks", factors, blocks=((Factor("edge", (256,)),),))
+
+
 def test_a_repeated_row_of_an_array_is_run_once() -> None:
     plan = make_plan("orthogonal", [Factor(str(i), tuple(range(n))) for i, n in enumerate((6, 2, 2, 2))])
     assert plan.array is not None

@@ -88,6 +88,23 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
     )
 
 
+def _learned(case: Case, trace: Trace, name: str) -> Prediction:
+    from ..estimate.learned import TRACE_ESTIMATORS
+
+    found = TRACE_ESTIMATORS[name](trace, Target.create(case.gpu, case.stack, cudnn_benchmark=case.cudnn_benchmark))
+    own = {category: held for category, held in found.breakdown.items() if category != "context"}
+    return Prediction(
+        allocated=found.peak_allocated,
+        reserved=found.peak_reserved,
+        context=found.breakdown["context"],
+        fits=found.fits,
+        workspace=own.get(Category.WORKSPACE.value, 0),
+        cache=found.peak_reserved - found.peak_allocated,
+        largest=max(own, key=lambda category: own[category], default=""),
+        unsupported=sum(found.unsupported.values()),
+    )
+
+
 SIMULATORS: Mapping[str, Callable[[Case, Trace], Prediction]] = {
     "simulator": _product,
     "no-workspace": partial(_variant, source="none", benchmark=False),
@@ -95,4 +112,5 @@ SIMULATORS: Mapping[str, Callable[[Case, Trace], Prediction]] = {
     "table-benchmark": partial(_variant, source="table", benchmark=True),
     "cudnn": partial(_variant, source="cudnn", benchmark=False),
     "cudnn-benchmark": partial(_variant, source="cudnn", benchmark=True),
+    **{name: partial(_learned, name=name) for name in ("gpumemnet-mlp", "gpumemnet-transformer", "learned")},
 }

@@ -101,9 +101,14 @@ def source_digest(parts: tuple[str, ...]) -> str:
     digest = hashlib.blake2b(digest_size=4)
     for part in parts:
         place = root / part
-        for path in [place] if place.is_file() else sorted(place.rglob("*.py")) + sorted(place.rglob("*.json")):
+        for path in [place] if place.is_file() else _files(place):
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _files(room: Path) -> list[Path]:
+    """Source and data."""
+    return [path for kind in ("*.py", "*.json", "*.bin") for path in sorted(room.rglob(kind))]
 
 
 def _capture_digest(case: Case) -> str:

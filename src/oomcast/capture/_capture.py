@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 
@@ -9,6 +10,7 @@ from ..devices import Gpu
 from ..errors import BadInput, CaptureFailed, JobFailed, OomcastError, UnreadableFile
 from ..trace import Trace, trace_from_bytes
 from ..workload import JobKind, Workload
+from ._frameworks import OtherFramework, guess_framework, interpreter_of, known_framework
 from ._messages import Answer, Request
 from ._process import CaptureServer, ProcessEnded, TimeLimit, run_forked
 
@@ -17,9 +19,11 @@ __all__ = ["DEFAULT_TIME_LIMIT", "capture"]
 DEFAULT_TIME_LIMIT = 300.0
 
 _ERRORS: dict[str, type[OomcastError]] = {
-    kind.__name__: kind for kind in (BadInput, CaptureFailed, JobFailed, UnreadableFile)
+    kind.__name__: kind for kind in (BadInput, CaptureFailed, JobFailed, OtherFramework, UnreadableFile)
 }
-_server = CaptureServer()
+_WORKERS = {"torch": "oomcast.capture.torch", "tensorflow": "oomcast.capture.tensorflow"}
+"""Framework → the package whose `server` answers in a process of its own, and whose `worker` has `answer_request`."""
+_servers: dict[str, CaptureServer] = {}
 
 
 def capture(workload: Workload, gpu: Gpu, time_limit: float = DEFAULT_TIME_LIMIT) -> Trace:
@@ -27,20 +31,36 @@ def capture(workload: Workload, gpu: Gpu, time_limit: float = DEFAULT_TIME_LIMIT
 
     Raises BadInput or JobFailed where the job is at fault, CaptureFailed where oomcast is. A job that is an object
     cannot be sent to another program, so this process forks; where it cannot fork, the object runs here.
+    The framework is the one that the workload names, else the one of what the job's `model()` returns.
     """
     request = Request(workload, gpu.name)
+    framework = known_framework(guess_framework(workload), tuple(_WORKERS))
+    try:
+        return _ask(framework, request, time_limit)
+    except OtherFramework as other:
+        found = known_framework(str(other), tuple(_WORKERS))
+        if workload.framework is not None:
+            raise BadInput(
+                f"model() in {workload.job.name} returned a model of {found}, not of {framework}; "
+                f"leave --framework out, or say {found}."
+            ) from None
+        return _ask(found, request, time_limit)
+
+
+def _ask(framework: str, request: Request, time_limit: float) -> Trace:
+    workload = request.workload
     try:
         if workload.job.kind is JobKind.OBJECT:
-            answer = _from_object(request, time_limit)
+            answer = _from_object(framework, request, time_limit)
         else:
-            answer = _server.ask(request, time_limit)
+            answer = _server(framework).ask(request, time_limit)
     except TimeLimit:
         raise JobFailed(
             f"{workload.job.reference} did not finish within {time_limit:g} s; "
             "if it only needs longer, raise the limit with --time-limit."
         ) from None
     except ProcessEnded as ended:
-        raise CaptureFailed(_how_it_ended(ended)) from None
+        raise CaptureFailed(_how_it_ended(ended, framework)) from None
     if answer.error is None:
         return trace_from_bytes(answer.payload)
     kind = _ERRORS.get(answer.error, BadInput if answer.exit_code == 2 else CaptureFailed)
@@ -49,17 +69,24 @@ def capture(workload: Workload, gpu: Gpu, time_limit: float = DEFAULT_TIME_LIMIT
     raise kind(answer.message)
 
 
-def _from_object(request: Request, time_limit: float) -> Answer:
-    from .torch.worker import answer_request
+def _server(framework: str) -> CaptureServer:
+    if framework not in _servers:
+        _servers[framework] = CaptureServer(f"{_WORKERS[framework]}.server", interpreter_of(framework))
+    return _servers[framework]
+
+
+def _from_object(framework: str, request: Request, time_limit: float) -> Answer:
+    answer_request = importlib.import_module(f"{_WORKERS[framework]}.worker").answer_request
 
     if not hasattr(os, "fork"):
-        return answer_request(request)
+        answer: Answer = answer_request(request)
+        return answer
     return run_forked(lambda: answer_request(request), time_limit)
 
 
-def _how_it_ended(ended: ProcessEnded) -> str:
+def _how_it_ended(ended: ProcessEnded, framework: str) -> str:
     if ended.signal == signal.SIGKILL:
         return "the capture was killed, most likely for want of memory on this machine."
     cause = f"signal {signal.Signals(ended.signal).name}" if ended.signal else f"exit code {ended.exit_code}"
     last = ended.last_words()
-    return f"torch ended the capture process ({cause}){': ' + last if last else '.'}"
+    return f"{framework} ended the capture process ({cause}){': ' + last if last else '.'}"

@@ -43,9 +43,10 @@ class ProcessEnded(Exception):
 
 
 class CaptureServer:
-    """A process with torch loaded, started at the first request and kept: loading takes longer than most captures."""
+    """A process with its framework loaded, started when first asked and kept: loading takes longer than a capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "oomcast.capture.torch.server", python: str = sys.executable) -> None:
+        self._command = [python, "-m", module]
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._owner = 0
@@ -73,7 +74,7 @@ class CaptureServer:
         # A process forked from ours must not share the pipe.
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "oomcast.capture.torch.server"],
+                self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,

@@ -37,6 +37,7 @@ def add_to(commands: Any) -> None:
     add_job_options(parser)
     parser.add_argument("--estimator", default="simulator", metavar="NAME", help=f"{', '.join(ESTIMATOR_NAMES)}")
     parser.add_argument("--campaign", metavar="FILE", help="of oomcast campaign fit, for the estimator tbem")
+    parser.add_argument("--equation", metavar="FILE", help="of oomcast equation fit, for the estimator equation")
     parser.add_argument("--calibration", metavar="FILE", help="use this artifact of oomcast calibrate --output")
     parser.add_argument(
         "--no-calibration", action="store_true", help="use the catalogue, whatever oomcast calibrate has learnt"
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
             calibration=options.calibration,
             use_calibration=not options.no_calibration,
             campaign=options.campaign,
+            equation=options.equation,
             **job_options(options),
         )
     if options.json:

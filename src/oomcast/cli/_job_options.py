@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..workload import OPTIMIZERS, Precision, ZeroGrad
+from ..workload import FRAMEWORKS, OPTIMIZERS, Precision, ZeroGrad
 
 __all__ = ["add_job_options", "job_options"]
 
@@ -39,6 +39,9 @@ def add_job_options(parser: argparse.ArgumentParser, *, required: bool = True) -
     parser.add_argument("--zero-grad", metavar="WHERE", help=f"{', '.join(z.value for z in ZeroGrad)}")
     parser.add_argument("--keep-gradients", action="store_true", help="zero_grad(set_to_none=False)")
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="training steps to follow (default: 3)")
+    parser.add_argument(
+        "--framework", metavar="NAME", help=f"{', '.join(FRAMEWORKS)} (default: what the job's model() returns)"
+    )
     parser.add_argument("--environment", metavar="NAME", help="software stack, like torch-2.8-cu128")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="the job sets torch.backends.cudnn.benchmark")
     parser.add_argument("--alloc-conf", metavar="SETTINGS", help="PYTORCH_CUDA_ALLOC_CONF of the job")
@@ -56,6 +59,7 @@ def job_options(options: argparse.Namespace) -> dict[str, Any]:
         "optimizer": options.optimizer,
         "precision": options.precision,
         "environment": options.environment,
+        "framework": options.framework,
         "input_shape": options.input_shape,
         "seq_len": options.seq_len,
         "channels_last": options.channels_last,

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import JobFailed, OomcastError
-from . import _bench, _calibrate, _campaign, _devices, _estimate, _replay
+from . import _bench, _calibrate, _campaign, _dataset, _devices, _equation, _estimate, _replay
 
 __all__ = ["main"]
 
-_COMMANDS = (_estimate, _calibrate, _campaign, _replay, _devices, _bench)
+_COMMANDS = (_estimate, _calibrate, _campaign, _equation, _dataset, _replay, _devices, _bench)
 _INTERRUPTED = 130
 
 

@@ -56,6 +56,8 @@ class Campaign:
     strength: int = 2
     runs: int = 0
     """For random and adaptive plans."""
+    blocks: tuple[tuple[Factor, ...], ...] = ()
+    """For plans of blocks."""
     repetitions: int = 1
     held_out: int = 0
     """Random other configurations, measured to check what was learned from the rest."""
@@ -142,6 +144,12 @@ class _Table:
             raise self.error(key, f"must be a table, [{self.full(key)}], not {value!r}.")
         return _Table(self._file, self.full(key), value)
 
+    def tables(self, key: str) -> list[_Table]:
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise self.error(key, f"must be tables, [[{self.full(key)}]], not {value!r}.")
+        return [_Table(self._file, self.full(key), entry) for entry in value]
+
     def items(self) -> list[tuple[str, Any]]:
         """Every entry: for tables whose keys are the user's."""
         return list(self._values.items())
@@ -199,6 +207,7 @@ def _campaign(table: _Table, templates: Mapping[str, Template], stem: str) -> Ca
         method=cast(Method, plan.one_of("method", METHODS, "orthogonal")),
         strength=plan.whole("strength", 2, 2, 16),
         runs=plan.whole("runs", 0, 0, 50_000),
+        blocks=tuple(_factors(block, name, parameters) for block in plan.tables("blocks")),
         repetitions=table.whole("repetitions", 1, 1, 1000),
         held_out=table.whole("held_out", 0, 0, 50_000),
         held_out_factors=_factors(table.table("held_out_factors"), name, parameters),
@@ -267,7 +276,9 @@ def _limits(table: _Table) -> CampaignLimits:
 
 def _check(table: _Table, plan: _Table, campaign: Campaign) -> None:
     """That the plan can be made, and the held-out cases drawn from what it leaves."""
-    if campaign.runs and campaign.method in ("orthogonal", "full"):
+    if campaign.blocks and campaign.method != "blocks":
+        raise plan.error("blocks", f"counts for plans of method 'blocks', not {campaign.method!r}.")
+    if campaign.runs and campaign.method in ("orthogonal", "full", "blocks"):
         raise plan.error(
             "runs", f"counts for random and adaptive plans; a plan of method {campaign.method!r} has its own."
         )
@@ -278,9 +289,10 @@ def _check(table: _Table, plan: _Table, campaign: Campaign) -> None:
             strength=campaign.strength,
             runs=campaign.runs,
             seed=campaign.seed,
+            blocks=campaign.blocks,
         )
     except BadInput as error:
-        key = "runs" if campaign.method in ("random", "adaptive") else "method"
+        key = {"random": "runs", "adaptive": "runs", "blocks": "blocks"}.get(campaign.method, "method")
         raise plan.error(key, str(error)) from None
     names = {factor.name for factor in campaign.all_factors}
     for factor in campaign.held_out_factors:

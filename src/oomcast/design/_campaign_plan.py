@@ -143,7 +143,12 @@ def case_spec(
 
 def _plan(campaign: Campaign) -> Plan:
     return make_plan(
-        campaign.method, campaign.all_factors, strength=campaign.strength, runs=campaign.runs, seed=campaign.seed
+        campaign.method,
+        campaign.all_factors,
+        strength=campaign.strength,
+        runs=campaign.runs,
+        seed=campaign.seed,
+        blocks=campaign.blocks,
     )
 
 

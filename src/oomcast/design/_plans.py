@@ -1,10 +1,11 @@
-"""Which cases to run: an orthogonal array, every combination, a random sample, or one at a time where it tells most."""
+"""Which cases to run: an orthogonal array, every combination, blocks of these, a random sample, or one at a time where
+it tells most."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ __all__ = [
     "Cost",
     "Method",
     "Plan",
+    "blocks_plan",
     "full_plan",
     "make_plan",
     "next_case",
@@ -29,8 +31,8 @@ __all__ = [
     "spread_plan",
 ]
 
-Method = Literal["orthogonal", "full", "random", "adaptive"]
-METHODS: tuple[Method, ...] = ("orthogonal", "full", "random", "adaptive")
+Method = Literal["orthogonal", "full", "blocks", "random", "adaptive"]
+METHODS: tuple[Method, ...] = ("orthogonal", "full", "blocks", "random", "adaptive")
 Uncertainty = Callable[[Sequence[Case]], Sequence[float]]
 
 _MOST_CANDIDATES = 4096
@@ -69,14 +71,25 @@ class Plan:
         return Cost(cases, repetitions, combinations(self.factors), seconds)
 
 
-def make_plan(method: Method, factors: Sequence[Factor], *, strength: int = 2, runs: int = 0, seed: int = 0) -> Plan:
-    """The plan of a method; `runs` counts for random and adaptive plans, `strength` for orthogonal ones."""
+def make_plan(
+    method: Method,
+    factors: Sequence[Factor],
+    *,
+    strength: int = 2,
+    runs: int = 0,
+    seed: int = 0,
+    blocks: Sequence[Sequence[Factor]] = (),
+) -> Plan:
+    """The plan of a method; `runs` counts for random and adaptive plans, `strength` for orthogonal ones, `blocks` for
+    those of blocks."""
     if not factors:
         raise BadInput("a plan needs at least one factor.")
     if method == "orthogonal":
         return orthogonal_plan(factors, strength)
     if method == "full":
         return full_plan(factors)
+    if method == "blocks":
+        return blocks_plan(factors, blocks)
     if runs < 1:
         raise BadInput(f"a plan of method {method!r} needs the number of runs, at least 1.")
     return random_plan(factors, runs, seed) if method == "random" else spread_plan(factors, runs, seed)
@@ -98,6 +111,27 @@ def full_plan(factors: Sequence[Factor]) -> Plan:
             "take an orthogonal plan, or fewer factors or levels."
         )
     return Plan("full", tuple(factors), tuple(_grid(factors)))
+
+
+def blocks_plan(factors: Sequence[Factor], blocks: Sequence[Sequence[Factor]]) -> Plan:
+    """Every combination within each block, in the order of the blocks: a grid without the corner that does not fit.
+
+    A block names levels of some factors; of those that it does not name it has all levels.
+    """
+    if not blocks:
+        raise BadInput("a plan of blocks needs at least one block.")
+    known = {factor.name: factor for factor in factors}
+    grids = []
+    for block in blocks:
+        for factor in block:
+            if factor.name not in known or any(level not in known[factor.name].levels for level in factor.levels):
+                raise BadInput(f"a block has levels of {factor.name!r} that no factor of the campaign has.")
+        named = {factor.name: factor for factor in block}
+        grids.append(full_plan([named.get(factor.name, factor) for factor in factors]).cases)
+    cases = tuple(_each_once(itertools.chain.from_iterable(grids), factors))
+    if len(cases) > MAX_RUNS:
+        raise BadInput(f"these blocks are {len(cases)} cases; a plan has at most {MAX_RUNS}.")
+    return Plan("blocks", tuple(factors), cases)
 
 
 def random_plan(factors: Sequence[Factor], runs: int, seed: int = 0) -> Plan:
@@ -182,7 +216,7 @@ def _check_enough(factors: Sequence[Factor], runs: int) -> None:
         raise BadInput(f"{runs} runs were asked for; a plan has at most {MAX_RUNS}.")
 
 
-def _each_once(cases: Iterator[dict[str, Value]], factors: Sequence[Factor]) -> Iterator[dict[str, Value]]:
+def _each_once(cases: Iterable[dict[str, Value]], factors: Sequence[Factor]) -> Iterator[dict[str, Value]]:
     names = _names(factors)
     seen = set()
     for case in cases:

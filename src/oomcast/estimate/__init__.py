@@ -24,17 +24,30 @@ from ._simulator import estimate_trace
 
 if TYPE_CHECKING:
     from ._campaign import ScreenedFactors, measure_campaign, screen
+    from ._equation import (
+        EQUATION_FEATURES,
+        EquationRow,
+        MemoryEquation,
+        Prediction,
+        equation_rows,
+        fit_equation,
+        fit_equation_to,
+        measured_runs,
+    )
+    from ._equation_file import read_equation, write_equation
     from ._gap import FEATURES, Gap, GapRow, Mape, fit_campaign, fit_gap
     from ._gap_file import read_gap, write_gap
     from ._static_value import StaticValue
 
 __all__ = [
+    "EQUATION_FEATURES",
     "ESTIMATORS",
     "ESTIMATOR_NAMES",
     "FEATURES",
     "Calibration",
     "CalibrationChange",
     "Constants",
+    "EquationRow",
     "Estimate",
     "Estimator",
     "Gap",
@@ -43,7 +56,9 @@ __all__ = [
     "LiveTensor",
     "Mape",
     "MeasuredRun",
+    "MemoryEquation",
     "PeakMoment",
+    "Prediction",
     "ScreenedFactors",
     "StaticValue",
     "Target",
@@ -51,25 +66,42 @@ __all__ = [
     "calibrate",
     "calibration_path",
     "calibrations_folder",
+    "equation_rows",
     "estimate",
     "estimate_trace",
     "fit_campaign",
+    "fit_equation",
+    "fit_equation_to",
     "fit_gap",
     "interval_to_json",
     "kept_calibrations",
     "load_interval",
     "measure_campaign",
+    "measured_runs",
     "missing_extra",
     "read_calibration",
+    "read_equation",
     "read_gap",
     "remove_calibrations",
     "screen",
     "write_calibration",
+    "write_equation",
     "write_gap",
 ]
 
 _HOMES = {
     "_campaign": ("ScreenedFactors", "measure_campaign", "screen"),
+    "_equation": (
+        "EQUATION_FEATURES",
+        "EquationRow",
+        "MemoryEquation",
+        "Prediction",
+        "equation_rows",
+        "fit_equation",
+        "fit_equation_to",
+        "measured_runs",
+    ),
+    "_equation_file": ("read_equation", "write_equation"),
     "_gap": ("FEATURES", "Gap", "GapRow", "Mape", "fit_campaign", "fit_gap"),
     "_gap_file": ("read_gap", "write_gap"),
     "_static_value": ("StaticValue",),

@@ -75,6 +75,7 @@ def calibrate(
     cudnn_benchmark: bool = False,
     time_limit: float = 300.0,
     coverage: float = 0.95,
+    framework: str | None = None,
 ) -> CalibrationChange:
     """Compare one real run of a job with its estimate, and keep what the environment adds on that GPU.
 
@@ -108,6 +109,7 @@ def calibrate(
         zero_grad=zero_grad,
         set_to_none=set_to_none,
         steps=steps,
+        framework=framework,
     )
     path = Path(output) if output is not None else calibration_path(target.gpu.name, target.stack.name)
     # What is kept already must be readable and of the same kind before anything is measured or changed.

@@ -11,9 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..capture import guess_framework
 from ..devices import Gpu, Stack, default_stack, find_gpu, find_stack
 from ..errors import BadInput, UnknownName
-from ..simulate import AllocatorSettings
+from ..simulate import AllocatorSettings, BfcSettings, Settings
 from ..workload import Workload
 from ._calibration import Calibration
 from ._calibration_file import calibration_for
@@ -32,7 +33,7 @@ class Target:
 
     gpu: Gpu
     stack: Stack
-    settings: AllocatorSettings
+    settings: Settings
     cudnn_benchmark: bool
     """`torch.backends.cudnn.benchmark`: its timing runs take their own memory."""
     time_limit: float
@@ -50,25 +51,55 @@ class Target:
         time_limit: float = 300.0,
         calibration: Calibration | None = None,
         coverage: float = _COVERAGE,
+        framework: str = "torch",
     ) -> Target:
+        """`framework` says which stack and which allocator, unless an environment is named, which belongs to one."""
         gpu = find_gpu(device)
-        stack = find_stack(environment) if environment else _stack_of_installed_torch()
-        settings = AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
+        stack = find_stack(environment) if environment else stack_of_installed(framework)
+        settings: Settings = BfcSettings() if stack.framework != "torch" else AllocatorSettings()
+        if alloc_conf:
+            settings = type(settings).parse(alloc_conf)
         if time_limit <= 0:
             raise BadInput(f"the time limit must be above 0 seconds, not {time_limit:g}.")
         for calibrated in (False, True):
             load_interval(calibrated).check(coverage)
         return cls(gpu, stack, settings, cudnn_benchmark, time_limit, calibration, coverage)
 
+    def for_framework(self, framework: str) -> Target:
+        """This target for a job that turned out to be of another framework."""
+        if framework == self.stack.framework:
+            return self
+        other = Target.create(
+            self.gpu.name, None, None, self.cudnn_benchmark, self.time_limit, None, self.coverage, framework
+        )
+        return other if other.stack.framework != self.stack.framework else self
+
 
 class Estimator(Protocol):
     def __call__(self, workload: Workload, target: Any, /) -> Estimate: ...
 
 
-ESTIMATORS: Mapping[str, Estimator] = {"simulator": estimate_by_simulation}
-_BY_CAMPAIGN = "tbem"
-ESTIMATOR_NAMES = (*ESTIMATORS, _BY_CAMPAIGN)
-"""Also the one that a campaign decides, whose target need not be a GPU."""
+def _learned(name: str) -> Estimator:
+    """They need numpy and what was learnt, which other estimates do without."""
+
+    def run(workload: Workload, target: Target) -> Estimate:
+        from . import learned
+
+        chosen: Estimator = getattr(learned, name)
+        return chosen(workload, target)
+
+    return run
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "simulator": estimate_by_simulation,
+    "gpumemnet-mlp": _learned("estimate_by_mlp_classes"),
+    "gpumemnet-transformer": _learned("estimate_by_transformer_classes"),
+    "learned": _learned("estimate_by_learned"),
+}
+_BY_CAMPAIGN, _BY_EQUATION = "tbem", "equation"
+ESTIMATOR_NAMES = (*ESTIMATORS, _BY_CAMPAIGN, _BY_EQUATION)
+"""Also those that real runs decide, whose target need not be a GPU."""
 
 
 def estimate(
@@ -95,35 +126,40 @@ def estimate(
     calibration: str | os.PathLike[str] | None = None,
     use_calibration: bool = True,
     campaign: str | os.PathLike[str] | None = None,
+    equation: str | os.PathLike[str] | None = None,
+    framework: str | None = None,
 ) -> Estimate:
     """How much memory a training job will hold on a GPU, without the GPU.
 
     `job` is a path to a job file, a name (`zoo:resnet50`, `timm:…`, `torchvision:…`, `hf:…`) or an object with the job
     file's functions `model()` and `batch(batch_size)`. `alloc_conf` is what PYTORCH_CUDA_ALLOC_CONF will be.
+    `framework` overrides what the job's `model()` says by what it returns.
     What `oomcast calibrate` has learnt of this GPU and environment is used, or the artifact in the file `calibration`,
     unless `use_calibration` is false. `coverage` is how sure the interval and `will_not_exceed` are.
     With the estimator `tbem`, `campaign` is the file that `oomcast campaign fit` wrote, the job is one of its template
-    (`template:vgg,depth=16`, or a rendered file), and the device is the campaign's, which may be `cpu`.
+    (`template:vgg,depth=16`, or a rendered file), and the device is the campaign's, which may be `cpu`. With the
+    estimator `equation`, `equation` is the file that `oomcast equation fit` wrote, in the same way.
     Raises `oomcast.errors.OomcastError`; its text says what to do.
     """
-    if estimator == _BY_CAMPAIGN:
+    for given, name in ((campaign, _BY_CAMPAIGN), (equation, _BY_EQUATION)):
+        if given is not None and estimator != name:
+            what = "campaign" if name == _BY_CAMPAIGN else "equation"
+            raise BadInput(f"the estimator {estimator} takes no {what}; add --estimator {name}.")
+    if estimator in (_BY_CAMPAIGN, _BY_EQUATION):
         others = (optimizer, precision, environment, input_shape, seq_len, zero_grad, alloc_conf, calibration)
         flags = (channels_last, checkpointing, cudnn_benchmark, not set_to_none, accumulation != 1)
         if any(flags) or any(other is not None for other in others):
+            what = "campaign" if estimator == _BY_CAMPAIGN else "equation"
             raise BadInput(
-                "the estimator tbem takes the job, the batch size, the device and its campaign; what else decides "
-                "memory is part of the campaign."
+                f"the estimator {estimator} takes the job, the batch size, the device and its {what}; what else "
+                "decides memory is part of the real runs behind it."
             )
-        return _by_campaign(job, campaign, batch_size, device, coverage)
-    if campaign is not None:
-        raise BadInput(f"the estimator {estimator} takes no campaign; add --estimator {_BY_CAMPAIGN}.")
+        if estimator == _BY_CAMPAIGN:
+            return _by_campaign(job, campaign, batch_size, device, coverage)
+        return _by_equation(job, equation, batch_size, device, coverage, time_limit)
     chosen = ESTIMATORS.get(estimator)
     if chosen is None:
         raise UnknownName("estimator", estimator, ESTIMATOR_NAMES)
-    target = Target.create(device, environment, alloc_conf, cudnn_benchmark, time_limit, coverage=coverage)
-    if use_calibration:
-        file = None if calibration is None else Path(calibration)
-        target = dataclasses.replace(target, calibration=calibration_for(target.gpu, target.stack, file))
     workload = Workload.create(
         job,
         batch_size=batch_size,
@@ -137,7 +173,20 @@ def estimate(
         zero_grad=zero_grad,
         set_to_none=set_to_none,
         steps=steps,
+        framework=framework,
     )
+    target = Target.create(
+        device,
+        environment,
+        alloc_conf,
+        cudnn_benchmark,
+        time_limit,
+        coverage=coverage,
+        framework=guess_framework(workload),
+    )
+    if use_calibration:
+        file = None if calibration is None else Path(calibration)
+        target = dataclasses.replace(target, calibration=calibration_for(target.gpu, target.stack, file))
     started = time.perf_counter()
     found = chosen(workload, target)
     return _with_seconds(found, time.perf_counter() - started)
@@ -156,18 +205,38 @@ def _by_campaign(
     return _with_seconds(found, time.perf_counter() - started)
 
 
-def missing_extra(error: ModuleNotFoundError) -> BadInput:
-    """Campaigns need packages that the rest of oomcast does without."""
-    return BadInput(f"campaigns need the package {error.name}; install it with: pip install 'oomcast[campaign]'")
+def _by_equation(
+    job: Any,
+    equation: str | os.PathLike[str] | None,
+    batch_size: int,
+    device: str,
+    coverage: float,
+    time_limit: float,
+) -> Estimate:
+    try:
+        from ._by_equation import estimate_by_equation
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "equations") from None
+    started = time.perf_counter()
+    found = estimate_by_equation(
+        job, equation=equation, batch_size=batch_size, device=device, coverage=coverage, time_limit=time_limit
+    )
+    return _with_seconds(found, time.perf_counter() - started)
+
+
+def missing_extra(error: ModuleNotFoundError, what: str = "campaigns") -> BadInput:
+    """Campaigns and equations need packages that the rest of oomcast does without."""
+    extra = {"campaigns": "campaign"}.get(what, what)
+    return BadInput(f"{what} need the package {error.name}; install it with: pip install 'oomcast[{extra}]'")
 
 
 def _with_seconds(found: Estimate, seconds: float) -> Estimate:
     return dataclasses.replace(found, seconds=round(seconds, 3))
 
 
-def _stack_of_installed_torch() -> Stack:
-    """The user's own torch tells which generation the job will run under; its version is read without loading it."""
+def stack_of_installed(framework: str) -> Stack:
+    """The user's own framework tells which generation the job runs under; its version is read without loading it."""
     try:
-        return default_stack(metadata.version("torch"))
+        return default_stack(metadata.version(framework), framework)
     except metadata.PackageNotFoundError:
-        return default_stack(None)
+        return default_stack(None, framework)

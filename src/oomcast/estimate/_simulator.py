@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..capture import capture
-from ..simulate import DeviceFacts, LiveBlock, Timeline, WorkspaceTable, least_capacity, simulate
+from ..simulate import (
+    BfcSettings,
+    DeviceFacts,
+    LiveBlock,
+    Timeline,
+    WorkspaceTable,
+    least_capacity,
+    pool_limit,
+    simulate,
+)
 from ..simulate.cudnn import convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..trace import Category, Trace
-from ..workload import Workload
+from ..workload import FRAMEWORKS, Workload
 from ._calibration import constants_of
 from ._estimate import Estimate, LiveTensor, PeakMoment, Verdict
 from ._interval import load_interval
@@ -37,13 +46,14 @@ def estimate_by_simulation(workload: Workload, target: Target) -> Estimate:
 
 def estimate_trace(trace: Trace, target: Target) -> Estimate:
     """The Estimate of a job that was captured before."""
+    target = target.for_framework(framework_of_trace(trace))
     gpu = target.gpu
     simulation = Simulation(trace, target)
     constants = constants_of(
         gpu, target.stack, simulation.has_convolutions, target.calibration, batch_norm=has_batch_norm(trace)
     )
     context, missed = constants.context, constants.reserved
-    limited = simulation.run(max(gpu.usable_memory - context - missed, 0))
+    limited = simulation.run(max(simulation.room(context) - missed, 0))
     # What does not run is described as it would be on a device without end: that is what it needs.
     timeline = limited if limited.ran else simulation.run()
     reserved = timeline.peak_reserved + missed
@@ -92,6 +102,11 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
     )
 
 
+def framework_of_trace(trace: Trace) -> str:
+    """Whose allocator and libraries the job runs with."""
+    return next((name for name in FRAMEWORKS if name in trace.versions), "torch")
+
+
 class Simulation:
     """A Trace with the rules of its target, to be run on devices of any size."""
 
@@ -99,11 +114,20 @@ class Simulation:
         gpu = target.gpu
         facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
         self.has_convolutions = has_convolutions(trace)
-        self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=target.cudnn_benchmark)
+        # TensorFlow times all of a convolution's algorithms when it first meets it, as torch does when it is told to.
+        benchmark = target.cudnn_benchmark or target.stack.framework == "tensorflow"
+        self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark)
         self._rules = WorkspaceTable(facts).with_rules(self.convolutions)
-        self.trace = with_benchmark(trace) if target.cudnn_benchmark else trace
+        self.trace = with_benchmark(trace) if benchmark else trace
         self._settings = target.settings
+        self._gpu = gpu
         self._device_total = gpu.total_memory
+
+    def room(self, context: int) -> int:
+        """Bytes of the card that the allocator can have beside a context of that size."""
+        if isinstance(self._settings, BfcSettings):
+            return pool_limit(self._gpu.usable_memory, context, self._gpu.compute_capability)
+        return self._gpu.usable_memory - context
 
     def run(self, capacity: int | None = None) -> Timeline:
         return simulate(

@@ -16,10 +16,10 @@ from ..workload import Workload
 from ._estimators import Target
 from ._simulator import estimate_trace
 
-__all__ = ["CPU", "StaticValue", "case_trace", "cpu_timeline", "live_peak", "static_value"]
+__all__ = ["CPU", "VIRTUAL_GPU", "StaticValue", "case_trace", "cpu_timeline", "live_peak", "static_value"]
 
 CPU = "cpu"
-_VIRTUAL_GPU = "a100-40gb"
+VIRTUAL_GPU = "a100-40gb"
 """Tensors are the same on every device; one must be named to run on."""
 _TIME_LIMIT = 300.0
 
@@ -43,7 +43,7 @@ def case_trace(template: str, parameters: Mapping[str, Value], steps: int, devic
     from ..design.templates import TEMPLATES, render
 
     source = render(TEMPLATES[template].network(parameters), "torch", steps=steps)
-    gpu = find_gpu(_VIRTUAL_GPU if device == CPU else device)
+    gpu = find_gpu(VIRTUAL_GPU if device == CPU else device)
     with tempfile.TemporaryDirectory(prefix="oomcast-") as folder:
         file = Path(folder) / f"{template}.py"
         file.write_text(source, encoding="utf-8")

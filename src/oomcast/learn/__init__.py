@@ -9,11 +9,15 @@ from ._conformal import GroupCoverage, QuantileCurve, group_curve, group_quantil
 
 if TYPE_CHECKING:
     from ._polynomial import PolynomialRegression, Term
+    from .symbolic import Equation, SearchConfig, SymbolicRegression
 
 __all__ = [
+    "Equation",
     "GroupCoverage",
     "PolynomialRegression",
     "QuantileCurve",
+    "SearchConfig",
+    "SymbolicRegression",
     "Term",
     "group_curve",
     "group_quantile",
@@ -21,7 +25,13 @@ __all__ = [
     "leave_group_out",
 ]
 
-_HOMES = {"PolynomialRegression": "._polynomial", "Term": "._polynomial"}
+_HOMES = {
+    "Equation": ".symbolic",
+    "PolynomialRegression": "._polynomial",
+    "SearchConfig": ".symbolic",
+    "SymbolicRegression": ".symbolic",
+    "Term": "._polynomial",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ _MALLOC_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
     "TF_GPU_ALLOCATOR",
     "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_ENABLE_ONEDNN_OPTS",  # its convolutions need other scratch space than Eigen's
 )
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 

@@ -10,6 +10,13 @@ from ._campaign_text import (
     render_gap,
     render_screening,
 )
+from ._equation_text import (
+    equation_as_json,
+    prediction_as_json,
+    render_equation,
+    render_equation_forms,
+    render_prediction,
+)
 from ._json import calibration_as_json, calibration_change_as_json, estimate_as_json, replay_as_json
 from ._text import render_devices, render_estimate, render_replay
 
@@ -21,16 +28,21 @@ __all__ = [
     "campaign_progress_words",
     "campaign_status_as_json",
     "draw_screening",
+    "equation_as_json",
     "estimate_as_json",
     "gap_as_json",
+    "prediction_as_json",
     "render_calibration",
     "render_calibration_change",
     "render_calibrations",
     "render_campaign_plan",
     "render_campaign_status",
     "render_devices",
+    "render_equation",
+    "render_equation_forms",
     "render_estimate",
     "render_gap",
+    "render_prediction",
     "render_replay",
     "render_screening",
     "replay_as_json",

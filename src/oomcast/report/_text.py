@@ -29,7 +29,9 @@ _LABELS = {
     "calibrated": "Calibrated",
     "allocator_cache": "Allocator cache",
     "context": "CUDA context",
-    "gap": "Gap (campaign)",
+    "gap": "Gap (real runs)",
+    "class": "Class (learned)",
+    "learned": "Learned residual",
 }
 
 

@@ -1,5 +1,6 @@
 """What a device's allocator makes of a Trace: the caching allocator, workspace rules, Timeline, recorded snapshots."""
 
+from ._allocators import Allocator, Settings
 from ._blocks import BlockState, SegmentState
 from ._caching_allocator import CachingAllocator, DeviceFull, SegmentSource
 from ._invariants import broken_invariants
@@ -20,11 +21,15 @@ from ._workspace import (
     cublas_workspace,
     cublas_workspace_size,
 )
+from .bfc import BfcAllocator, BfcSettings, pool_limit, system_reserve
 
 __all__ = [
     "CUBLAS_RULES",
     "NOTHING",
+    "Allocator",
     "AllocatorSettings",
+    "BfcAllocator",
+    "BfcSettings",
     "BlockState",
     "CachingAllocator",
     "DeviceFacts",
@@ -39,6 +44,7 @@ __all__ = [
     "Rule",
     "SegmentSource",
     "SegmentState",
+    "Settings",
     "Snapshot",
     "SpanPeak",
     "Timeline",
@@ -49,7 +55,9 @@ __all__ = [
     "cublas_workspace",
     "cublas_workspace_size",
     "least_capacity",
+    "pool_limit",
     "read_snapshot",
     "replay",
     "simulate",
+    "system_reserve",
 ]

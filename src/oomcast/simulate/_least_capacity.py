@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..trace import Trace, verify
-from ._caching_allocator import CachingAllocator
+from ._allocators import Settings, new_allocator
 from ._program import Program, compile_trace
-from ._settings import SMALL_SEGMENT, AllocatorSettings
+from ._settings import SMALL_SEGMENT
 from ._timeline import Run
 from ._workspace import Workspace, WorkspaceTable
 
@@ -15,7 +15,7 @@ __all__ = ["least_capacity"]
 def least_capacity(
     trace: Trace,
     *,
-    settings: AllocatorSettings | None = None,
+    settings: Settings | None = None,
     workspace: Workspace | None = None,
     device_total: int | None = None,
 ) -> int:
@@ -27,7 +27,7 @@ def least_capacity(
     """
     verify(trace)
     program = compile_trace(trace, workspace or WorkspaceTable())
-    free_run = Run(program, CachingAllocator(settings, device_total=device_total))
+    free_run = Run(program, new_allocator(settings, device_total=device_total))
     enough = max((free_run.span(span).reserved for span in program.spans), default=0)
     step = SMALL_SEGMENT
     # Below the allocated peak nothing can run, so one step under it is known to fail.
@@ -43,8 +43,8 @@ def least_capacity(
     return enough
 
 
-def _runs(program: Program, capacity: int, settings: AllocatorSettings | None, device_total: int | None) -> bool:
-    run = Run(program, CachingAllocator(settings, capacity=capacity, device_total=device_total))
+def _runs(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> bool:
+    run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total))
     for span in program.spans:
         run.span(span)
         if run.failure is not None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..trace import Category, Phase, Trace, verify
+from ._allocators import Allocator, Settings, new_allocator
 from ._blocks import Block
-from ._caching_allocator import CachingAllocator, DeviceFull
+from ._caching_allocator import DeviceFull
 from ._program import ALLOCATE, BORROW, FREE, Instruction, Program, Span, compile_trace
-from ._settings import AllocatorSettings
 from ._workspace import Workspace, WorkspaceTable
 
 __all__ = ["Failure", "LiveBlock", "Peak", "Run", "SpanPeak", "Timeline", "run_program", "simulate"]
@@ -117,7 +117,7 @@ def simulate(
     trace: Trace,
     *,
     capacity: int | None = None,
-    settings: AllocatorSettings | None = None,
+    settings: Settings | None = None,
     workspace: Workspace | None = None,
     device_total: int | None = None,
     record_curve: bool = False,
@@ -138,12 +138,12 @@ def run_program(
     program: Program,
     *,
     capacity: int | None = None,
-    settings: AllocatorSettings | None = None,
+    settings: Settings | None = None,
     device_total: int | None = None,
     record_curve: bool = False,
 ) -> Timeline:
     """`simulate`, for a trace that was compiled before."""
-    run = Run(program, CachingAllocator(settings, capacity=capacity, device_total=device_total), record_curve)
+    run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total), record_curve)
     spans = tuple(run.span(span) for span in program.spans if run.failure is None)
     live = run.live_at_peak()
     breakdown: Counter[str] = Counter()
@@ -172,7 +172,7 @@ def run_program(
 class Run:
     """One pass over a program. Its peaks are its own: those of the allocator start anew with every span."""
 
-    def __init__(self, program: Program, allocator: CachingAllocator, record_curve: bool = False) -> None:
+    def __init__(self, program: Program, allocator: Allocator, record_curve: bool = False) -> None:
         self.program = program
         self.allocator = allocator
         self.failure: Failure | None = None

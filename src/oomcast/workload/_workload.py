@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..errors import BadInput, UnknownName
 from ._job import Job
 
-__all__ = ["OPTIMIZERS", "Precision", "Workload", "ZeroGrad", "parse_input_shape"]
+__all__ = ["FRAMEWORKS", "OPTIMIZERS", "Precision", "Workload", "ZeroGrad", "parse_input_shape"]
 
 
 class Precision(str, Enum):
@@ -42,6 +42,10 @@ OPTIMIZERS: tuple[str, ...] = (
 )
 """A plain name lets torch choose, as it does on CUDA (foreach); a suffix fixes the implementation."""
 
+FRAMEWORKS: tuple[str, ...] = ("torch", "tensorflow", "jax", "mxnet", "onnx")
+"""The frameworks a job can be written in; Keras jobs are TensorFlow's."""
+_SPELLINGS = {"keras": "tensorflow", "tf": "tensorflow", "pytorch": "torch"}
+
 _E = TypeVar("_E", bound=Enum)
 
 
@@ -64,6 +68,8 @@ class Workload:
     set_to_none: bool = True
     steps: int = 3
     """Optimizer state appears in the first step, so the peak is often in the second or third."""
+    framework: str | None = None
+    """What the job is written in; None: what its `model()` returns says it."""
 
     def __post_init__(self) -> None:
         _at_least_one("batch size", self.batch_size)
@@ -76,6 +82,8 @@ class Workload:
                 _at_least_one("every extent of the input shape", extent)
         if self.optimizer is not None and self.optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
+        if self.framework is not None and self.framework not in FRAMEWORKS:
+            raise UnknownName("framework", self.framework, FRAMEWORKS)
 
     @classmethod
     def create(cls, job: Any, **options: Any) -> Workload:
@@ -87,6 +95,9 @@ class Workload:
             options["zero_grad"] = _choice(ZeroGrad, "place for zero_grad", options["zero_grad"])
         if "optimizer" in options:
             options["optimizer"] = str(options["optimizer"]).lower().replace("_", "-")
+        if "framework" in options:
+            named = str(options["framework"]).lower()
+            options["framework"] = _SPELLINGS.get(named, named)
         if isinstance(options.get("input_shape"), str):
             options["input_shape"] = parse_input_shape(options["input_shape"])
         elif "input_shape" in options:
@@ -96,6 +107,8 @@ class Workload:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data, for traces and reports."""
         plain = {key: value for key, value in asdict(self).items() if key != "job"}
+        if self.framework is None:
+            del plain["framework"]  # as it was before there were others: calibrations and traces are compared by it
         plain = {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
         return {"job": self.job.reference, **plain}
 

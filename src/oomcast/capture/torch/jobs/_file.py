@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from oomcast.errors import BadInput
 from oomcast.workload import Workload
 
+from ..._frameworks import check_framework
 from ._loaded import LoadedJob, call_batch
 
 __all__ = ["from_functions", "load_file"]
@@ -38,8 +40,14 @@ def from_functions(holder: Any, name: str, workload: Workload) -> LoadedJob:
         if not callable(function):
             raise BadInput(f"{required} in {name} is not a function; a job needs {form}.")
     return LoadedJob(
-        model=holder.model,
+        model=partial(_model_of_torch, holder.model),
         batch=partial(call_batch, holder.batch, workload.batch_size, workload.input_shape, workload.seq_len),
         loss=getattr(holder, "loss", None),
         optimizer=getattr(holder, "optimizer", None),
     )
+
+
+def _model_of_torch(model: Callable[[], Any]) -> Any:
+    built = model()
+    check_framework(built, "torch")
+    return built

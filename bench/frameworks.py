@@ -1,0 +1,141 @@
+"""`python -m bench.frameworks`: live bytes of a training step, framework by framework, by oomcast and for real.
+
+    python -m bench.frameworks table [--framework NAME] [--python NAME=PATH] [--model NAME …] [--results FILE]
+    python -m bench.frameworks horus DIR
+
+`table` makes DNNMem's table: each model × batch size is run by its framework on this machine's CPU, in a process of its
+own (with --python, in an environment of its own), and compared with oomcast's figure for the same step; results are
+kept in a file, so that an interrupted run goes on. `horus` rebuilds `horus_fc_mnist.csv` of the folder DIR.
+Exit code 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .report import Bar, Outcome, as_mib, console, print_outcome
+
+FRAMEWORKS: Mapping[str, str] = {"tensorflow": "bench.frameworks_tensorflow"}
+"""Name → the module that has its `MODELS` and prints the figures of one, run with a model's name and a batch size."""
+
+MOST_MEDIAN = 0.05
+MOST_P90 = 0.12
+LEAST_MODELS = 8
+LEAST_BATCHES = 3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.frameworks", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    table = commands.add_parser("table")
+    table.add_argument("--framework", action="append", choices=tuple(FRAMEWORKS), help="(default: all)")
+    table.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="a framework's interpreter")
+    table.add_argument("--model", action="append", help="only these (default: all)")
+    table.add_argument("--results", type=Path, default=Path("frameworks.jsonl"), help="file of the results")
+    horus = commands.add_parser("horus")
+    horus.add_argument("folder", type=Path, help="folder with horus_fc_mnist.csv")
+    given = parser.parse_args()
+    if given.command == "horus":
+        from .horus import run
+
+        outcome = run(given.folder)
+        print_outcome(outcome)
+        return 0 if outcome.holds else 1
+    interpreters = dict(pair.split("=", 1) for pair in given.python)
+    holds = True
+    for framework in given.framework or FRAMEWORKS:
+        rows = _measure(framework, interpreters.get(framework, sys.executable), given.model, given.results)
+        console.print(markdown(framework, rows), markup=False, highlight=False)
+        outcome = judge(framework, rows)
+        print_outcome(outcome)
+        holds = holds and outcome.holds
+    return 0 if holds else 1
+
+
+def _measure(framework: str, python: str, models: Iterable[str] | None, results: Path) -> list[dict[str, Any]]:
+    module = FRAMEWORKS[framework]
+    listed: Mapping[str, tuple[Any, tuple[int, ...]]] = importlib.import_module(module).MODELS
+    known = _read(results, framework)
+    for name in models or listed:
+        for batch_size in listed[name][1]:
+            if (name, batch_size) in known:
+                continue
+            ran = subprocess.run(
+                [python, "-m", module, name, str(batch_size)], capture_output=True, text=True, check=False
+            )
+            if ran.returncode:
+                console.print(f"{framework} {name} {batch_size} failed: {ran.stderr.strip()[-300:]}", markup=False)
+                continue
+            row = {"framework": framework, **json.loads(ran.stdout.strip().splitlines()[-1])}
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            known[name, batch_size] = row
+    return [row for row in known.values() if models is None or row["model"] in models]
+
+
+def _read(results: Path, framework: str) -> dict[tuple[str, int], dict[str, Any]]:
+    if not results.exists():
+        return {}
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return {(row["model"], row["batch_size"]): row for row in rows if row["framework"] == framework}
+
+
+def gap(row: Mapping[str, Any]) -> float:
+    """(real − estimated) / real, TBEM's Gap as a share."""
+    return float((row["measured"] - row["estimated"]) / row["measured"])
+
+
+def judge(framework: str, rows: list[dict[str, Any]]) -> Outcome:
+    """The bars of one framework."""
+    errors = sorted(abs(gap(row)) for row in rows)
+    by_model: dict[str, int] = {}
+    for row in rows:
+        by_model[row["model"]] = by_model.get(row["model"], 0) + 1
+    complete = sum(count >= LEAST_BATCHES for count in by_model.values())
+    median = statistics.median(errors) if errors else 1.0
+    p90 = errors[min(len(errors) - 1, round(0.9 * (len(errors) - 1)))] if errors else 1.0
+    return Outcome(
+        title=f"{framework}: live bytes of a training step",
+        columns=("model", "batch", "real MiB", "oomcast MiB", "Gap"),
+        rows=[
+            (r["model"], str(r["batch_size"]), as_mib(r["measured"]), as_mib(r["estimated"]), f"{gap(r):+.2%}")
+            for r in rows
+        ],
+        bars=(
+            Bar(f"median error at most {MOST_MEDIAN:.0%}", f"{median:.2%}", median <= MOST_MEDIAN),
+            Bar(f"p90 at most {MOST_P90:.0%}", f"{p90:.2%}", p90 <= MOST_P90),
+            Bar(
+                f"at least {LEAST_MODELS} models with {LEAST_BATCHES} batch sizes",
+                str(complete),
+                complete >= LEAST_MODELS,
+            ),
+        ),
+    )
+
+
+def markdown(framework: str, rows: list[dict[str, Any]]) -> str:
+    """The rows as the table of docs/frameworks.md, with a bar of the Gap."""
+    lines = [
+        f"| {framework} | batch | real, MiB | oomcast, MiB | Gap | |",
+        "| --- | ---: | ---: | ---: | ---: | :--- |",
+    ]
+    for row in rows:
+        share = gap(row)
+        bar = "█" * min(round(abs(share) * 200), 40) or "·"
+        lines.append(
+            f"| {row['model']} | {row['batch_size']} | {row['measured'] / 2**20:,.1f} "
+            f"| {row['estimated'] / 2**20:,.1f} | {share:+.2%} | {bar} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Which framework a job is written in: what its `model()` returns decides; its imports are a first guess."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput, UnknownName
+from ..workload import FRAMEWORKS, JobKind, Workload
+
+__all__ = [
+    "OtherFramework",
+    "check_framework",
+    "framework_of",
+    "guess_framework",
+    "interpreter_of",
+    "missing_framework",
+]
+
+_BY_PACKAGE = {
+    "torch": "torch",
+    "keras": "tensorflow",
+    "tf_keras": "tensorflow",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+    "flax": "jax",
+    "equinox": "jax",
+    "haiku": "jax",
+    "mxnet": "mxnet",
+    "onnx": "onnx",
+}
+"""The package that an object's class comes from → the framework that captures it."""
+
+
+class OtherFramework(BadInput):
+    """The job's model belongs to another framework than the one that was asked; the text is that framework's name."""
+
+
+@dataclass(frozen=True)
+class _Imports:
+    packages: frozenset[str]
+
+    def framework(self) -> str | None:
+        """The one framework that is imported; a file with several, or none, tells nothing."""
+        found = {_BY_PACKAGE[package] for package in self.packages if package in _BY_PACKAGE}
+        return found.pop() if len(found) == 1 else None
+
+
+def guess_framework(workload: Workload) -> str:
+    """Before the job runs: what the user said, else what the job's file imports, else torch. Nothing is run here."""
+    if workload.framework is not None:
+        return workload.framework
+    job = workload.job
+    path = job.name if job.kind is JobKind.FILE else _file_of(job.target) if job.kind is JobKind.OBJECT else None
+    return (_imports_of(path).framework() if path else None) or "torch"
+
+
+def framework_of(model: Any) -> str | None:
+    """The framework whose class an object's class descends from."""
+    for base in type(model).__mro__:
+        found = _BY_PACKAGE.get(base.__module__.partition(".")[0])
+        if found is not None:
+            return found
+    return None
+
+
+def check_framework(model: Any, asked: str) -> None:
+    """Raise `OtherFramework` where `model()` returned what another framework captures."""
+    found = framework_of(model)
+    if found is not None and found != asked:
+        raise OtherFramework(found)
+
+
+def interpreter_of(framework: str) -> str:
+    """The Python that has the framework: `OOMCAST_PYTHON_TENSORFLOW` and the like, else the one that runs oomcast."""
+    return os.environ.get(f"OOMCAST_PYTHON_{framework.upper()}") or sys.executable
+
+
+def missing_framework(framework: str, package: str) -> BadInput:
+    """For a framework that is not installed where it was looked for."""
+    return BadInput(
+        f"this job needs {package}, which is not installed; install it with: pip install 'oomcast[{framework}]', "
+        f"or say in OOMCAST_PYTHON_{framework.upper()} which Python has it."
+    )
+
+
+def known_framework(name: str, captured: tuple[str, ...]) -> str:
+    """A framework that a capture exists for."""
+    if name not in captured:
+        raise UnknownName("framework", name, FRAMEWORKS, f"Jobs of {', '.join(captured)} can be captured.")
+    return name
+
+
+def _file_of(holder: Any) -> str | None:
+    try:
+        return inspect.getsourcefile(inspect.unwrap(holder.model))
+    except (TypeError, OSError, AttributeError):
+        return None
+
+
+def _imports_of(path: str) -> _Imports:
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return _Imports(frozenset())  # the capture says what is wrong with the file
+    packages: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return _Imports(frozenset(packages))

@@ -1,0 +1,23 @@
+"""Packages that only this part needs: loaded when used, named when missing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["MissingPackage", "needed"]
+
+
+class MissingPackage(ImportError):
+    """A package of the extra `equations` is not installed."""
+
+
+def needed(module: str) -> Any:
+    """The module; if its package is missing, an error that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise MissingPackage(f"{package} is not installed: pip install 'oomcast[equations]'", name=package) from None

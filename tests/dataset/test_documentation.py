@@ -1,0 +1,28 @@
+"""docs/dataset.md says what every column is, and in what ranges networks are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oomcast.dataset import ACTIVATION_NAMES, ARCHITECTURES, COLUMNS, SPACE
+from oomcast.dataset._space import Range
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "dataset.md").read_text(encoding="utf-8")
+
+
+def test_every_column_is_documented_as_it_is() -> None:
+    for column in COLUMNS:
+        if column.name.startswith(("count_", "sim_")):
+            continue
+        assert f"| `{column.name}` | {column.type} | {column.meaning} |" in TEXT, column.name
+    assert "`count_*`" in TEXT
+    assert "`sim_*`" in TEXT
+
+
+def test_ranges_and_names_are_those_of_the_code() -> None:
+    for kind, features in SPACE.items():
+        for feature in features:
+            if isinstance(feature, Range):
+                assert f"{feature.low:,} to {feature.high:,}" in TEXT, (kind, feature)
+    for name in (*ACTIVATION_NAMES, *ARCHITECTURES):
+        assert name in TEXT

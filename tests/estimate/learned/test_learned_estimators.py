@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from learned_builder import BATCH, MIB, WORKLOAD, made, made_up_artifact, small_network, trace_of
+
+from oomcast.errors import OomcastError
+from oomcast.estimate import Target, Verdict, estimate_trace
+from oomcast.estimate.learned._artifact import Artifact
+from oomcast.estimate.learned._classes import Classes, estimate_by_classes
+from oomcast.estimate.learned._estimators import GPUMEMNET_MLP, GPUMEMNET_TRANSFORMER, TRACE_ESTIMATORS
+from oomcast.estimate.learned._residual import estimate_by_residual
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target.create("a100-40gb", "torch-2.4-cu121-eager")
+
+
+@pytest.mark.parametrize("estimator", [GPUMEMNET_MLP, GPUMEMNET_TRANSFORMER])
+def test_a_class_becomes_bytes_with_this_machines_context(target: Target, estimator: str) -> None:
+    found = estimate_by_classes(small_network(), target, made_up_artifact(chosen=1), estimator)
+    context = found.breakdown["context"]
+    assert found.device_total == 2000 * MIB + context - 500 * MIB
+    assert found.low <= found.device_total <= found.high
+    assert found.will_not_exceed >= found.device_total
+    assert found.verdict is Verdict.FITS
+    assert found.provenance["estimator"] == estimator
+    assert found.provenance["out_of_distribution"] == []
+    assert found.provenance["classes"][0]["chosen"] == 1
+
+
+def test_an_unseen_kind_of_layer_is_told_and_widens(target: Target) -> None:
+    known = estimate_by_classes(small_network(), target, made_up_artifact(), GPUMEMNET_MLP)
+    trained = made_up_artifact(kinds=("linear", "activation", "batch_norm"))
+    found = estimate_by_classes(small_network(), target, trained, GPUMEMNET_MLP)
+    assert any("dropout were never seen" in sentence for sentence in found.assumptions)
+    assert found.high - found.low > known.high - known.low
+
+
+@pytest.mark.parametrize(
+    ("device", "workload", "words"),
+    [("rtx-3090", {}, "not rtx-3090"), ("a100-40gb", {"optimizer": "sgd"}, "not sgd"),
+     ("a100-40gb", {"precision": "bf16"}, "not bf16")],
+)  # fmt: skip
+def test_other_devices_optimizers_and_precisions_are_told(device: str, workload: dict[str, str], words: str) -> None:
+    trace = dataclasses.replace(small_network(), workload=WORKLOAD | workload)
+    target = Target.create(device, "torch-2.4-cu121-eager")
+    for found in (
+        estimate_by_classes(trace, target, made_up_artifact(), GPUMEMNET_MLP),
+        estimate_by_residual(trace, target, made_up_artifact()),
+    ):
+        assert any(words in sentence for sentence in found.provenance["out_of_distribution"])
+
+
+def test_the_residual_moves_the_simulators_answer(target: Target) -> None:
+    base = estimate_trace(small_network(), target)
+    found = estimate_by_residual(small_network(), target, made_up_artifact(shift=0.1))
+    assert found.device_total == round(base.device_total * math.exp(0.1))
+    assert found.breakdown["learned"] == found.device_total - base.device_total
+    assert found.peak_reserved + found.breakdown["context"] == found.device_total
+    assert found.low < found.device_total < found.high
+    assert found.provenance["estimator"] == "learned"
+    assert [one["width"] for one in found.provenance["classes"]] == [1000 * MIB, 2000 * MIB, 8000 * MIB]
+
+
+def test_what_was_never_seen_keeps_the_simulators_answer_with_a_wider_interval(target: Target) -> None:
+    odd = trace_of([made("aten.im2col", "0", (BATCH, 1 << 20)), made("aten.addmm", "1", (BATCH, 4))])
+    base = estimate_trace(odd, target)
+    found = estimate_by_residual(odd, target, made_up_artifact(shift=0.1))
+    seen = estimate_by_residual(odd, target, made_up_artifact(shift=0.1, kinds=("aten.im2col", "linear")))
+    assert found.device_total == base.device_total
+    assert found.low <= base.low
+    assert found.high >= base.high
+    assert found.high / found.low > seen.high / seen.low
+    assert any("aten.im2col were never seen" in sentence for sentence in found.assumptions)
+    assert seen.provenance["out_of_distribution"] == []
+
+
+def test_a_residual_never_goes_below_parameters_and_context(target: Target) -> None:
+    found = estimate_by_residual(small_network(), target, made_up_artifact(shift=-20.0))
+    assert found.device_total >= found.breakdown["context"] + found.breakdown["parameter"]
+    assert sum(found.breakdown.values()) == found.device_total
+
+
+def test_more_than_the_device_has_stays_out_of_memory() -> None:
+    large = trace_of([made("aten.addmm", "0", (BATCH, 6 << 30))])
+    found = estimate_by_residual(
+        large, Target.create("a100-40gb", "torch-2.4-cu121-eager"), made_up_artifact(shift=-0.1)
+    )
+    assert found.verdict is Verdict.OOM
+
+
+def test_without_a_residual_it_says_so(target: Target) -> None:
+    with pytest.raises(OomcastError, match="train again"):
+        estimate_by_residual(small_network(), target, Artifact({}, None))
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=8), st.floats(0.05, 0.99), st.integers(0, 10_000))
+def test_classes_keep_their_order(weights: list[float], coverage: float, limit: int) -> None:
+    total = sum(weights)
+    classes = Classes(1000, tuple(weight / total for weight in weights))
+    low, high = classes.edges(coverage)
+    assert low <= classes.chosen * 1000 < high
+    assert classes.edges(coverage, wider=1)[1] == high + 1000
+    inside = sum(classes.probabilities[low // 1000 : high // 1000])
+    assert inside >= coverage - 1e-9
+    assert classes.not_exceeded(coverage) >= (classes.chosen + 1) * 1000
+    assert 0 <= classes.above(limit + 1) <= classes.above(limit) <= 1
+    assert classes.above(0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", list(TRACE_ESTIMATORS))
+def test_the_shipped_estimators_answer(target: Target, name: str) -> None:
+    found = TRACE_ESTIMATORS[name](small_network(), target)
+    assert found.provenance["estimator"] == name
+    assert sum(found.breakdown.values()) == found.device_total
+    assert found.low <= found.device_total <= found.high
