@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 GROUNDTRUTH ?= ../shared/groundtruth
 
-.PHONY: setup demo test check lint types imports bench clean
+.PHONY: setup demo test test-tensorflow check lint types imports bench clean
 
 setup: .venv/.installed-dev
 
@@ -25,6 +25,15 @@ demo: .venv/.installed-demo
 test: setup
 	$(BIN)/python -m pytest
 
+# Frameworks do not share an environment: each one's tests run in their own and are skipped elsewhere.
+.venv-tensorflow/.installed: pyproject.toml constraints-tensorflow.txt
+	$(PYTHON) -m venv .venv-tensorflow
+	.venv-tensorflow/bin/pip install -q -c constraints-tensorflow.txt -e . tensorflow-cpu keras pytest hypothesis
+	touch $@
+
+test-tensorflow: .venv-tensorflow/.installed
+	.venv-tensorflow/bin/python -m pytest tests/capture/tensorflow
+
 lint: setup
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
@@ -35,10 +44,10 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
-check: lint types imports test
+check: lint types imports test test-tensorflow
 
 bench: setup
 	$(BIN)/python -m bench $(GROUNDTRUTH)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .venv-tensorflow .mypy_cache .ruff_cache .pytest_cache build dist

@@ -11,7 +11,10 @@ The rows grow in powers of two, as TensorFlow's allocator does with memory growt
    for its backward pass, and two gradients, of which XLA needs each only until its weight is updated.
 
 Every layer but the first and the last is alike, so the captured step of nets with few layers gives that of many.
-The constant for the context is the one that fits most rows; nothing else is fitted.
+The constant for the context is the one that fits most rows. The list above was read off the same rows: variants of it
+were tried, and these came out best. In a sketch without captured sizes 289 of the 298 rows landed with guards around
+three blocks, 282 to 272 with four to six; with five, 276 with two temporaries for a weight, 260 with none or one. With
+the temporaries of TensorFlow's own executor, which holds all gradients that wait, in place of XLA's, 187 rows land.
 """
 
 from __future__ import annotations

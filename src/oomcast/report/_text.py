@@ -100,7 +100,7 @@ def _breakdown(estimate: Estimate) -> Table:
             table.add_row(_LABELS.get(name, name), format_bytes(size), f"{size / max(estimate.device_total, 1):.1%}")
     table.add_section()
     table.add_row("Allocated by tensors", format_bytes(estimate.peak_allocated), "", style="dim")
-    table.add_row("Reserved by PyTorch", format_bytes(estimate.peak_reserved), "", style="dim")
+    table.add_row("Reserved by the allocator", format_bytes(estimate.peak_reserved), "", style="dim")
     table.add_row("Device total", format_bytes(estimate.device_total), "100.0%", style="bold")
     table.add_row("Least device that runs it", format_bytes(estimate.least_capacity), "", style="dim")
     return table

@@ -307,32 +307,34 @@ def _update_in_place(executor: Executor, node: Node, inputs: list[Value]) -> lis
     return []
 
 
-def _held_again(executor: Executor, inputs: list[Value]) -> list[Value]:
-    for value in inputs:
-        executor.memory.hold(value)
-    return inputs
+def _taken(inputs: list[Value]) -> list[Value]:
+    """A function takes its arguments over: TensorFlow puts it in the place of the node that calls it."""
+    taken = list(inputs)
+    inputs.clear()
+    return taken
 
 
 def _call(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
-    results = executor.run(executor.function(node, "f"), _held_again(executor, inputs))
+    results = executor.run(executor.function(node, "f"), _taken(inputs))
     executor.release_later(results)
     return results
 
 
 def _while(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
-    results = executor.loop(node, _held_again(executor, inputs))
+    results = executor.loop(node, _taken(inputs))
     executor.release_later(results)
     return [Value(v.shape, v.dtype, v.itemsize, v.buffer, v.known, v.payload) for v in results]
 
 
 def _if(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
-    predicate, arguments = inputs[0], inputs[1:]
+    predicate, *arguments = _taken(inputs)
+    executor.memory.drop(predicate)
     if predicate.known is None:
         executor.assumptions.setdefault(
             f"The condition of {node.name} is only known when it runs: its first branch was taken."
         )
     branch = "then_branch" if predicate.known is None or bool(predicate.known) else "else_branch"
-    results = executor.run(executor.function(node, branch), _held_again(executor, arguments))
+    results = executor.run(executor.function(node, branch), arguments)
     executor.release_later(results)
     return results
 
