@@ -21,8 +21,12 @@ __all__ = ["CAMPAIGNS", "Sample", "measure", "read_samples"]
 
 CAMPAIGNS = {path.stem: path for path in sorted((Path(__file__).parent / "campaigns" / "equations").glob("*.toml"))}
 GIB = 2**30
-# The paper's TensorFlow had Intel's kernels; this switches them on where TensorFlow itself would not.
-VARIABLES = {**STEADY_MALLOC, "TF_ENABLE_ONEDNN_OPTS": "1"}
+# The paper's TensorFlow had Intel's kernels (oneDNN); this switches them on where TensorFlow itself would not. With
+# them comes an arena of TensorFlow's own, whose holes depend on the order of sizes as those of malloc's heap do.
+VARIABLES = {
+    "torch": STEADY_MALLOC,
+    "keras": {**STEADY_MALLOC, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"},
+}
 _RESERVE = 3 * GIB // 2
 _FIRST_PEAK = 2 * GIB
 _LEAST_TO_FORESEE = 5
@@ -76,7 +80,8 @@ def measure(
             case, limit = one.case, _limit(one)
             told = f"{total - len(waiting) + 1} of {total}: {case.framework}, edge {case.parameters['edge']}, batch "
             tell(f"{told}{case.parameters['batch_size']}, at most {limit / GIB:.1f} GiB")
-            conditions = Conditions(Limits(one.seconds, limit), interpreters=interpreters, variables=VARIABLES)
+            variables = VARIABLES[case.framework]
+            conditions = Conditions(Limits(one.seconds, limit), interpreters=interpreters, variables=variables)
             run_campaign([case], one.store, conditions=conditions)
             waiting.remove(one)
             since = time.monotonic()

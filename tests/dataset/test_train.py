@@ -50,7 +50,7 @@ def _simulated(count: int, group: str, bias: float, seed: int, data: str = "gpum
     rows = []
     for number in range(count):
         total, cache = float(drawn.uniform(2, 30)) * 2**30, float(drawn.uniform(0, 0.5))
-        values = dict.fromkeys(SimulatorFeatures.names(), 0.1) | {"device_total": total, "cache": cache}
+        values = dict.fromkeys(SimulatorFeatures.names(), 0.1) | {"device_total": total, "cache": cache, "bare": 0.8}
         ratio = math.exp(-bias * cache + 0.002 * float(drawn.normal()))
         rows.append(
             SimulatedRow(

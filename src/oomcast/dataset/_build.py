@@ -141,7 +141,7 @@ def _answers(
                 "kept: give the command again, with fewer --processes."
             ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _follow_parent() -> None:

@@ -219,7 +219,7 @@ def _trained(data: Mapping[str, ClassRows], simulated: Sequence[SimulatedRow], s
     told["residual"] = {
         "rows": len(known),
         "devices": sorted({row.device for row in known}),
-        "optimizers": sorted({row.optimizer for row in known}),
+        "optimizers": sorted({str(row.optimizer) for row in known}),
         "precisions": sorted({row.precision for row in known}),
     }
     digest = hashlib.blake2b(json.dumps([told, seed], sort_keys=True).encode(), digest_size=4).hexdigest()

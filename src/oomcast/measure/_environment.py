@@ -26,6 +26,7 @@ _MALLOC_VARIABLES = (
     "TF_GPU_ALLOCATOR",
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "TF_ENABLE_ONEDNN_OPTS",  # its convolutions need other scratch space than Eigen's
+    "TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
 )
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 

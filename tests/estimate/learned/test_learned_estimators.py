@@ -60,7 +60,7 @@ def test_other_devices_optimizers_and_precisions_are_told(device: str, workload:
 def test_the_residual_moves_the_simulators_answer(target: Target) -> None:
     base = estimate_trace(small_network(), target)
     found = estimate_by_residual(small_network(), target, made_up_artifact(shift=0.1))
-    assert found.device_total == round(base.device_total * math.exp(0.1))
+    assert found.device_total == pytest.approx(base.device_total * math.exp(0.1), rel=1e-6)
     assert found.breakdown["learned"] == found.device_total - base.device_total
     assert found.peak_reserved + found.breakdown["context"] == found.device_total
     assert found.low < found.device_total < found.high

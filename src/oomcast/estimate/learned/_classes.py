@@ -71,7 +71,7 @@ class Classes:
 def classes_of(model: ClassModel, features: LayerFeatures) -> tuple[Classes, ...]:
     """For every width that the model knows, its best first."""
     vector = feature_vector(features)
-    tokens = () if isinstance(model.network, MlpEnsemble) else token_vectors(features)
+    tokens = () if isinstance(model.network, MlpEnsemble) else token_vectors(features, model.network.longest)
     found = probabilities_of_one(model.network, vector, tokens)
     return tuple(Classes(width, one) for width, one in zip(model.widths, found, strict=True))
 

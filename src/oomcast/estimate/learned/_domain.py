@@ -46,5 +46,5 @@ def unlike_runs(told: Mapping[str, Any], workload: Mapping[str, Any], device: st
     return tuple(
         f"training had the {name} {', '.join(map(str, told[name]))}, not {value}"
         for name, value in asked.items()
-        if name in told and value not in told[name]
+        if name in told and str(value) not in told[name]
     )

@@ -43,8 +43,8 @@ def feature_vector(features: LayerFeatures) -> tuple[float, ...]:
     )
 
 
-def token_vectors(features: LayerFeatures) -> tuple[tuple[float, ...], ...]:
-    """Every layer: its kind, what it puts out for a sample and for the batch, and its parameters."""
+def token_vectors(features: LayerFeatures, most: int | None = None) -> tuple[tuple[float, ...], ...]:
+    """Every layer: its kind, what it puts out for a sample and for the batch, and its parameters; the first `most`."""
     return tuple(
         (
             *(float(layer.kind == kind) for kind in KINDS),
@@ -53,7 +53,7 @@ def token_vectors(features: LayerFeatures) -> tuple[tuple[float, ...], ...]:
             math.log2(1 + layer.parameters),
             math.log2(1 + layer.activations * features.batch_size),
         )
-        for layer in features.layers
+        for layer in features.layers[:most]
     )
 
 

@@ -24,7 +24,6 @@ from ._sums import best_sums, criterion
 __all__ = ["Candidate", "Proposals", "propose"]
 
 _DEGREE = 6
-_LARGEST_DEGREE = 12
 _MOST_CANDIDATES = 400
 _MOST_PROPOSED = 40
 _MOST_TERMS = 12
@@ -122,5 +121,5 @@ def _further(
         for term in polynomial(form) or {}:
             exponents = dict(term)
             counts[tuple(exponents.get(name, 0) for name in names)] += 1
-    new = [powers for powers in counts if powers not in set(known) and sum(powers) <= _LARGEST_DEGREE]
+    new = [powers for powers in counts if powers not in set(known) and sum(powers) <= _DEGREE]
     return sorted(new, key=lambda powers: (-counts[powers], sum(powers), powers))[:_MOST_PROPOSED]

@@ -27,6 +27,8 @@ _EXACT = 1e-14
 _SAME = 1e-10
 """A column of which less than this is left without the others tells nothing new."""
 _BETTER = 1e-9
+_PER_DEGREE = 0.5
+"""High powers fit a few rows by chance and are far off between them."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,13 @@ class Candidates:
     columns: Floats
     scale: Floats
     prices: Floats
-    """How much a term says that has this product, in nats: the logarithm of how many products are no higher."""
+    """What a term of this product must earn, in nats: for one choice among all, and more the higher its degree."""
 
     @classmethod
     def of(cls, x: Floats, y: Floats, powers: Sequence[tuple[int, ...]]) -> Candidates:
         columns = np.column_stack([np.prod(x ** np.array(exponents), axis=1) / y for exponents in powers])
         scale = np.sqrt((columns**2).sum(axis=0))
-        degrees = np.array([sum(exponents) for exponents in powers])
-        prices = np.log((degrees[None, :] <= degrees[:, None]).sum(axis=1))
+        prices = math.log(len(powers)) + _PER_DEGREE * np.array([sum(exponents) for exponents in powers])
         return cls(tuple(powers), columns / scale, scale, prices)
 
 
