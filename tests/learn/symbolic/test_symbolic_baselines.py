@@ -85,4 +85,4 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
         "except ImportError as error: print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "xgboost is not installed: pip install 'oomcast[equations]'"
+    assert run.stdout.strip() == "xgboost is not installed: pip install 'oomcast[baselines]'"

@@ -7,9 +7,11 @@ from typing import Any
 
 __all__ = ["MissingPackage", "needed"]
 
+_OF_THE_SEARCH = ("pyoperon", "deap", "scipy")
+
 
 class MissingPackage(ImportError):
-    """A package of the extra `equations` is not installed."""
+    """A package of the extras `equations` or `baselines` is not installed."""
 
 
 def needed(module: str) -> Any:
@@ -20,4 +22,5 @@ def needed(module: str) -> Any:
         package = module.partition(".")[0]
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise MissingPackage(f"{package} is not installed: pip install 'oomcast[equations]'", name=package) from None
+        extra = "equations" if package in _OF_THE_SEARCH else "baselines"
+        raise MissingPackage(f"{package} is not installed: pip install 'oomcast[{extra}]'", name=package) from None
