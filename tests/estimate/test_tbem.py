@@ -114,7 +114,7 @@ def test_options_that_do_not_belong_together_are_refused(gap_file: Path) -> None
         estimate("template:mlp", batch_size=8, device="cpu", estimator="tbem")
     with pytest.raises(BadInput, match="takes no campaign"):
         estimate("zoo:resnet50", batch_size=8, device="a100-40gb", campaign=gap_file)
-    with pytest.raises(BadInput, match="part of the campaign"):
+    with pytest.raises(BadInput, match="part of the real runs"):
         estimate("template:mlp", batch_size=8, device="cpu", estimator="tbem", campaign=gap_file, optimizer="adam")
 
 

@@ -36,7 +36,7 @@ _WIDTHS: Mapping[str, tuple[int, ...]] = {"mlp": (1000, 2000), "cnn": (8000, 200
 _SUMMARY_WIDTHS = (1000, 2000, 8000)
 _ESTIMATORS = (GPUMEMNET_MLP, GPUMEMNET_TRANSFORMER)
 _PICTURE_ROWS = 1500
-_ROWS = 250
+_ROWS = 120
 """Runs of each file to capture: they take most of the time."""
 Progress = Callable[[str, int, int], None]
 
@@ -68,14 +68,14 @@ def train(
     cache: str | os.PathLike[str] | None = None,
     seed: int = 0,
     folds: int = 4,
-    transformers: int = 120,
+    transformers: int = 60,
     processes: int = 1,
     accept_stale: bool = False,
     on_progress: Progress = lambda name, done, total: None,
 ) -> TrainingReport:
     """Train every learned estimator from the files in `folder`; write artifact, report and pictures to `out`.
 
-    At most `rows` runs of each file (250 if not said) are captured for the simulator's features. Captures are kept in
+    At most `rows` runs of each file (120 if not said) are captured for the simulator's features. Captures are kept in
     `cache`. `transformers` are drawn and labelled by the simulator, since GPUMemNet's file of them is small.
     """
     source, place = Path(folder), Path(out)
