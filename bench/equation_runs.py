@@ -6,9 +6,10 @@ a memory limit of its own, foreseen from the smaller ones, and a case starts onl
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,9 +83,21 @@ def measure(
             tell(f"{told}{case.parameters['batch_size']}, at most {limit / GIB:.1f} GiB")
             variables = VARIABLES[case.framework]
             conditions = Conditions(Limits(one.seconds, limit), interpreters=interpreters, variables=variables)
-            run_campaign([case], one.store, conditions=conditions)
+            with _one_processor():
+                run_campaign([case], one.store, conditions=conditions)
             waiting.remove(one)
             since = time.monotonic()
+
+
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """For this process and what it starts: TensorFlow overlaps kernels, and so their memory, as the machine lets it."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @dataclass(frozen=True)
