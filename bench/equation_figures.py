@@ -43,7 +43,7 @@ def draw(folder: Path, shown: Mapping[str, tuple[Study, MemoryEquation]]) -> Non
         methods = (SYMBOLIC, PUBLISHED, *BASELINES)
         figures[f"equations-errors-{name.lower()}"] = bars(
             f"{name}: median test error by method",
-            [(method, study.median(method)) for method in methods],
+            [(method, study.median(method)) for method in methods if method in study.splits],
             lambda share: f"{100 * share:.2f} %",
         )
     for name, text in figures.items():

@@ -16,6 +16,7 @@ _MARGIN = 0.04
 _COLOURS = "abcdef"
 _MORE = """
   .e { fill: #b8324a; stroke: #b8324a } .f { fill: #1f8a8a; stroke: #1f8a8a } .panel { fill: none; stroke: #c4cbd4 }
+  polyline.line { fill: none } circle.dot { stroke: none }
   @media (prefers-color-scheme: dark) {
     .e { fill: #f27d92; stroke: #f27d92 } .f { fill: #5fc9c9; stroke: #5fc9c9 } .panel { stroke: #3c4650 }
   }
