@@ -302,6 +302,9 @@ def test_before_9_8_only_weight_gradients_of_uneven_channels_are_those_of_the_ol
         assert first.ask(a100, query(kind, 32, 64, 28, 128, 3)) is None
         uneven = first.ask(a100, query(kind, 32, 61, 28, 125, 3))
         assert (uneven is not None) == (kind == "conv_wgrad")
+    depthwise = query("conv_wgrad", 32, 96, 28, 96, 3)._replace(w=(96, 1, 3, 3))
+    assert depthwise.groups == 96
+    assert first.ask(a100, depthwise) is None
 
 
 def test_uneven_layers_are_drawn_alike_from_one_seed_and_are_rarely_multiples_of_eight() -> None:

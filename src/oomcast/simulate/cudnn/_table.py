@@ -158,7 +158,8 @@ def generation_table(cudnn: tuple[int, int]) -> Generation | None:
 
 
 def _is_unaligned_weight_gradient(query: Query) -> bool:
-    return query.kind == "wgrad" and any(channels % 8 for channels in query.w[:2])
+    """Of whole tensors: the few channels of each group are none of it."""
+    return query.kind == "wgrad" and any(channels % 8 for channels in (query.x[1], query.y[1]))
 
 
 @functools.cache
