@@ -1,4 +1,4 @@
-"""Where TensorFlow is not installed, nothing here is collected, and nothing of the other tests' surroundings changes."""
+"""Where TensorFlow is not installed, nothing here is collected, and nothing changes for other tests."""
 
 from __future__ import annotations
 
