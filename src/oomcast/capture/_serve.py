@@ -15,12 +15,21 @@ __all__ = ["serve"]
 _LOG_BYTES = 8192
 
 
-def serve(answer: Callable[[Request], Answer], prepare: Callable[[], None]) -> None:
-    """Answer requests until stdin closes; `prepare` loads what every fork then has already."""
+def serve(
+    answer: Callable[[Request], Answer],
+    prepare: Callable[[], None],
+    load: Callable[[Request], None] | None = None,
+) -> None:
+    """Answer requests until stdin closes; `prepare` loads what every fork then has already.
+
+    `load` is called before the fork of each request: what it loads is there for the next one too.
+    """
     answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints must not mix with the answers
     prepare()
     while (request := Request.read(sys.stdin.buffer)) is not None:
+        if load is not None:
+            load(request)
         if hasattr(os, "fork"):
             _by_fork(request, answer, answers)
         else:

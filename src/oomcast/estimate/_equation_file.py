@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -10,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..design import Value
-from ..errors import BadInput, UnreadableFile
 from ..learn import Equation
 from ._equation import EQUATION_FEATURES, EquationRow, MemoryEquation
+from ._fitted_file import FittedFile
 
 __all__ = ["EQUATION_SCHEMA", "read_equation", "write_equation"]
 
 EQUATION_SCHEMA = 1
 _KIND = "oomcast equation"
-_LARGEST = 256 << 20
+_FILE = FittedFile(_KIND, EQUATION_SCHEMA, "oomcast equation fit", "equation")
 
 
 def write_equation(fitted: MemoryEquation, path: str | os.PathLike[str]) -> Path:
@@ -62,36 +61,12 @@ def write_equation(fitted: MemoryEquation, path: str | os.PathLike[str]) -> Path
             for row in fitted.rows
         ],
     }
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False), encoding="utf-8")
-        os.replace(part, target)
-    except OSError as error:
-        raise BadInput(f"cannot write {target}: {error.strerror or error}.") from None
-    return target
+    return _FILE.write(plain, target)
 
 
 def read_equation(path: str | os.PathLike[str]) -> MemoryEquation:
     """What `write_equation` wrote; anything else is told with the file's name."""
-    source = Path(path)
-    try:
-        if source.stat().st_size > _LARGEST:
-            raise UnreadableFile(f"{source} is too large to be a fitted equation.")
-        plain = json.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableFile(f"{source} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise UnreadableFile(f"{source} is not a file of oomcast equation fit.") from None
-    if not isinstance(plain, dict) or plain.get("kind") != _KIND:
-        raise UnreadableFile(f"{source} is not a file of oomcast equation fit.")
-    if plain.get("schema") != EQUATION_SCHEMA:
-        raise UnreadableFile(
-            f"{source} has schema {plain.get('schema')!r}, this oomcast reads {EQUATION_SCHEMA}; fit it again."
-        )
-    try:
-        return _equation(plain)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, BadInput) as error:
-        raise UnreadableFile(f"{source} is damaged ({error}); fit the equation again.") from None
+    return _FILE.read(Path(path), _equation)
 
 
 def _equation(plain: Mapping[str, Any]) -> MemoryEquation:

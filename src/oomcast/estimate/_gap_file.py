@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..design import Factor, Value
-from ..errors import BadInput, UnreadableFile
 from ..learn import PolynomialRegression
+from ._fitted_file import FittedFile
 from ._gap import FEATURES, Gap, GapRow
 from ._static_value import StaticValue
 
@@ -19,7 +19,7 @@ __all__ = ["GAP_SCHEMA", "read_gap", "write_gap"]
 
 GAP_SCHEMA = 1
 _KIND = "oomcast gap"
-_LARGEST = 256 << 20
+_FILE = FittedFile(_KIND, GAP_SCHEMA, "oomcast campaign fit", "campaign")
 
 
 def write_gap(gap: Gap, path: str | os.PathLike[str]) -> Path:
@@ -48,36 +48,12 @@ def write_gap(gap: Gap, path: str | os.PathLike[str]) -> Path:
             for row in gap.rows
         ],
     }
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-        os.replace(part, target)
-    except OSError as error:
-        raise BadInput(f"cannot write {target}: {error.strerror or error}.") from None
-    return target
+    return _FILE.write(plain, target)
 
 
 def read_gap(path: str | os.PathLike[str]) -> Gap:
     """What `write_gap` wrote; anything else is told with the file's name."""
-    source = Path(path)
-    try:
-        if source.stat().st_size > _LARGEST:
-            raise UnreadableFile(f"{source} is too large to be a fitted campaign.")
-        plain = json.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableFile(f"{source} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise UnreadableFile(f"{source} is not a file of oomcast campaign fit.") from None
-    if not isinstance(plain, dict) or plain.get("kind") != _KIND:
-        raise UnreadableFile(f"{source} is not a file of oomcast campaign fit.")
-    if plain.get("schema") != GAP_SCHEMA:
-        raise UnreadableFile(
-            f"{source} has schema {plain.get('schema')!r}, this oomcast reads {GAP_SCHEMA}; fit the campaign again."
-        )
-    try:
-        return _gap(plain)
-    except (KeyError, TypeError, ValueError, AttributeError, BadInput) as error:
-        raise UnreadableFile(f"{source} is damaged ({error}); fit the campaign again.") from None
+    return _FILE.read(Path(path), _gap)
 
 
 def _gap(plain: Mapping[str, Any]) -> Gap:
