@@ -14,6 +14,7 @@ from oomcast.accuracy._fine_tuning import read_fine_tuning
 from oomcast.accuracy._gpumemnet import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
 from oomcast.accuracy._gpumemnet_jobs import CnnJob, MlpJob
 from oomcast.accuracy._real_models import read_real_models
+from oomcast.accuracy._timm_a100 import read_timm_a100
 from oomcast.errors import BadInput, UnknownName
 from oomcast.units import MiB
 
@@ -113,6 +114,17 @@ def test_a_status_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
 
 
 TIMM_HEADER = "model,batch_size_per_gpu,metric,value_gib"
+TIMM_COUNTED = "model,batch_size_per_gpu,extra_settings,metric,value_gib"
+
+
+def test_a_timm_run_whose_own_tensors_exceed_the_gpu_has_failed(tmp_path: Path) -> None:
+    counted = "vgg16,{},FakeTensor estimate by authors (MB): {},nvidia-smi,{}"
+    rows = (counted.format(8, 36000.5, 38.9), counted.format(16, 72000.1, 39.2))
+    read = read_timm_a100(table(tmp_path, "x", TIMM_COUNTED, *rows))
+    # Without timm the other row is skipped too, for that reason.
+    assert [one.row for one in read.skipped if "exceed the GPU" in one.reason] == ["3"]
+
+
 LITGPT_HEADER = "model,task,gpu,precision,optimizer,batch_size_per_gpu,input_shape,extra_settings,metric,value_gib"
 LITGPT_ROW = (
     "Llama 2 7 B (litgpt name Llama-2-7b-hf),finetune_lora Alpaca,1 x A100-SXM4-40GB,bf16-true,AdamW,2,"
@@ -224,7 +236,7 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
     [
-        ("timm_a100_fp32", 2380, 250),
+        ("timm_a100_fp32", 2358, 272),
         ("timm_rtx3090_fits", 1709, 26),
         ("real_models", 53, 1),
         ("gpumemnet_mlp_step1", 2392, 0),
