@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def ray_cluster():
     # Whether Ray wants a token depends on what earlier clusters left in the user's home: here neither side does.
     given = os.environ.get("RAY_AUTH_MODE")
     os.environ["RAY_AUTH_MODE"] = "disabled"
+    try:
+        # Ray gives its own parts 30 seconds to start, which a busy machine may not keep.
+        for attempt in range(3):
+            with _ray_node() as address:
+                if address is not None or attempt == 2:
+                    assert address is not None, "Ray did not start"
+                    yield address
+                    break
+    finally:
+        if given is None:
+            del os.environ["RAY_AUTH_MODE"]
+        else:
+            os.environ["RAY_AUTH_MODE"] = given
+
+
+@contextmanager
+def _ray_node():
+    """Its address, or None where it ended before it had one."""
     folder = Path(tempfile.mkdtemp(prefix="ray"))
     start = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
     with (folder / "output").open("w") as output:
@@ -73,15 +92,11 @@ def ray_cluster():
             start_new_session=True,
         )
     try:
-        while "--address=" not in (folder / "output").read_text():
-            assert node.poll() is None, (folder / "output").read_text()
+        while node.poll() is None and "--address=" not in (folder / "output").read_text():
             time.sleep(0.1)
-        yield (folder / "output").read_text().split("--address=")[1].split()[0].strip("'")
+        told = (folder / "output").read_text()
+        yield told.split("--address=")[1].split()[0].strip("'") if "--address=" in told else None
     finally:
         node.terminate()
         node.wait()
         shutil.rmtree(folder, ignore_errors=True)
-        if given is None:
-            del os.environ["RAY_AUTH_MODE"]
-        else:
-            os.environ["RAY_AUTH_MODE"] = given
