@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,13 @@ def _add_train(actions: Any) -> None:
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where traces are kept")
     parser.add_argument("--accept-stale", action="store_true", help="use traces that older code captured")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of splits and weights (default: 0)")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes to run (default: 1)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="captures at a time (default: one for each core)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_train)
 
