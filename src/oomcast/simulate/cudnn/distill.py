@@ -33,7 +33,7 @@ from ._choice import Choice, Choosing
 from ._formulas import features, fitting, sizes_of
 from ._query import Query, takes_cudnn
 from ._shapes import Layer, draw, draw_uneven, of_layer, vary
-from ._table import OLDER_FILE, SCHEMA, Table, shipped_table, tree_key
+from ._table import OLDER_FILE, SCHEMA, Table, compress, shipped_table, tree_key
 from ._tree import LEAF, SCALE, pack
 
 __all__ = ["main"]
@@ -49,6 +49,8 @@ EXAMPLES = {
 TOLERANCE = 0.03
 """How near a formula must come to an answer to be called its formula: within the 5 % that are promised."""
 UNEVEN = 30000
+UNEVEN_WEIGHTS = 2
+"""How many times as many for weight gradients, whose choices vary most."""
 VOICES = 3
 """How many trees are learnt for each direction."""
 MEASURED = (
@@ -118,9 +120,12 @@ def learnt_queries(part: Part, layers: Sequence[Layer], gpu: Gpu) -> list[Query]
     for _ in range(part.varied):
         batch = rng.choice(BATCHES if rng.random() < 0.8 else OTHER_BATCHES)
         chosen.append((vary(rng, layers), batch))
-    uneven = random.Random("uneven 1")
-    chosen += (draw_uneven(uneven) for _ in range(part.uneven))
     found = [_of_layer(layer, batch, kind, part) for layer, batch in chosen for kind in KINDS]
+    uneven = random.Random("uneven 1")
+    for number in range(part.uneven * UNEVEN_WEIGHTS):
+        layer, batch = draw_uneven(uneven)
+        kinds = KINDS if number < part.uneven else ("wgrad",)
+        found += (_of_layer(layer, batch, kind, part) for kind in kinds)
     for _ in range(part.varied // 2):
         state = rng.getstate()
         for kind in KINDS:
@@ -282,7 +287,7 @@ def agreement(
 
 
 def table_bytes(version: int, trees: dict[str, list[Nodes]], head: dict[str, Any]) -> bytes:
-    packed = {key: zlib.compress(b"".join(pack(*tree) for tree in voices), 9) for key, voices in trees.items()}
+    packed = {key: compress(b"".join(pack(*tree) for tree in voices)) for key, voices in trees.items()}
     described = {
         "schema": SCHEMA,
         "cudnn": f"{version // 10000}.{version // 100 % 100}",
