@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 GROUNDTRUTH ?= ../shared/groundtruth
 
-.PHONY: setup demo test test-tensorflow check lint types imports bench clean
+.PHONY: setup demo test test-tensorflow test-jax test-onnx check lint types imports bench clean
 
 setup: .venv/.installed-dev
 
@@ -34,6 +34,22 @@ test: setup
 test-tensorflow: .venv-tensorflow/.installed
 	.venv-tensorflow/bin/python -m pytest tests/capture/tensorflow
 
+.venv-jax/.installed: pyproject.toml constraints-jax.txt
+	$(PYTHON) -m venv .venv-jax
+	.venv-jax/bin/pip install -q -c constraints-jax.txt -e . jax optax flax equinox pytest hypothesis
+	touch $@
+
+test-jax: .venv-jax/.installed
+	.venv-jax/bin/python -m pytest tests/capture/jax
+
+.venv-onnx/.installed: pyproject.toml constraints-onnx.txt
+	$(PYTHON) -m venv .venv-onnx
+	.venv-onnx/bin/pip install -q -c constraints-onnx.txt -e . onnx onnxruntime pytest hypothesis
+	touch $@
+
+test-onnx: .venv-onnx/.installed
+	.venv-onnx/bin/python -m pytest tests/capture/onnx
+
 lint: setup
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
@@ -44,10 +60,10 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
-check: lint types imports test test-tensorflow
+check: lint types imports test test-tensorflow test-jax test-onnx
 
 bench: setup
 	$(BIN)/python -m bench $(GROUNDTRUTH)
 
 clean:
-	rm -rf .venv .venv-tensorflow .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .venv-tensorflow .venv-jax .venv-onnx .mypy_cache .ruff_cache .pytest_cache build dist

@@ -1,11 +1,13 @@
 """`python -m bench.frameworks`: live bytes of a training step, framework by framework, by oomcast and for real.
 
     python -m bench.frameworks table [--framework NAME] [--python NAME=PATH] [--model NAME …] [--results FILE]
+    python -m bench.frameworks figure FILE.svg [--results FILE]
     python -m bench.frameworks horus DIR
 
 `table` makes DNNMem's table: each model × batch size is run by its framework on this machine's CPU, in a process of its
 own (with --python, in an environment of its own), and compared with oomcast's figure for the same step; results are
-kept in a file, so that an interrupted run goes on. `horus` rebuilds `horus_fc_mnist.csv` of the folder DIR.
+kept in a file, so that an interrupted run goes on. `figure` draws the Gap of what is in that file. `horus` rebuilds
+`horus_fc_mnist.csv` of the folder DIR.
 Exit code 1 if a bar is missed.
 """
 
@@ -17,13 +19,13 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .report import Bar, Outcome, as_mib, console, print_outcome
 
-FRAMEWORKS: Mapping[str, str] = {"tensorflow": "bench.frameworks_tensorflow"}
+FRAMEWORKS: Mapping[str, str] = {name: f"bench.frameworks_{name}" for name in ("tensorflow", "jax", "onnx")}
 """Name → the module that has its `MODELS` and prints the figures of one, run with a model's name and a batch size."""
 
 MOST_MEDIAN = 0.05
@@ -40,6 +42,9 @@ def main() -> int:
     table.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="a framework's interpreter")
     table.add_argument("--model", action="append", help="only these (default: all)")
     table.add_argument("--results", type=Path, default=Path("frameworks.jsonl"), help="file of the results")
+    figure = commands.add_parser("figure")
+    figure.add_argument("svg", type=Path, help="the picture to write")
+    figure.add_argument("--results", type=Path, default=Path("frameworks.jsonl"), help="file of the results")
     horus = commands.add_parser("horus")
     horus.add_argument("folder", type=Path, help="folder with horus_fc_mnist.csv")
     given = parser.parse_args()
@@ -49,14 +54,21 @@ def main() -> int:
         outcome = run(given.folder)
         print_outcome(outcome)
         return 0 if outcome.holds else 1
+    if given.command == "figure":
+        from .frameworks_figure import draw
+
+        given.svg.write_text(draw({name: list(_read(given.results, name).values()) for name in FRAMEWORKS}))
+        return 0
     interpreters = dict(pair.split("=", 1) for pair in given.python)
     holds = True
+    results: dict[str, list[dict[str, Any]]] = {}
     for framework in given.framework or FRAMEWORKS:
         rows = _measure(framework, interpreters.get(framework, sys.executable), given.model, given.results)
-        console.print(markdown(framework, rows), markup=False, highlight=False)
         outcome = judge(framework, rows)
         print_outcome(outcome)
         holds = holds and outcome.holds
+        results[framework] = rows
+    console.print(markdown(results), markup=False, highlight=False, soft_wrap=True)
     return 0 if holds else 1
 
 
@@ -121,19 +133,23 @@ def judge(framework: str, rows: list[dict[str, Any]]) -> Outcome:
     )
 
 
-def markdown(framework: str, rows: list[dict[str, Any]]) -> str:
-    """The rows as the table of docs/frameworks.md, with a bar of the Gap."""
+def markdown(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """All frameworks in one table, as in docs/frameworks.md: a line per model and framework, batches side by side."""
     lines = [
-        f"| {framework} | batch | real, MiB | oomcast, MiB | Gap | |",
-        "| --- | ---: | ---: | ---: | ---: | :--- |",
+        "| model | framework | batch | real, MiB | oomcast, MiB | Gap, % |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for row in rows:
-        share = gap(row)
-        bar = "█" * min(round(abs(share) * 200), 40) or "·"
-        lines.append(
-            f"| {row['model']} | {row['batch_size']} | {row['measured'] / 2**20:,.1f} "
-            f"| {row['estimated'] / 2**20:,.1f} | {share:+.2%} | {bar} |"
-        )
+    for model in dict.fromkeys(row["model"] for rows in results.values() for row in rows):
+        for framework, rows in results.items():
+            found = sorted((row for row in rows if row["model"] == model), key=lambda row: row["batch_size"])
+            if found:
+                columns = (
+                    [str(row["batch_size"]) for row in found],
+                    [f"{row['measured'] / 2**20:,.0f}" for row in found],
+                    [f"{row['estimated'] / 2**20:,.0f}" for row in found],
+                    [f"{100 * gap(row):+.1f}" for row in found],
+                )
+                lines.append(f"| {model} | {framework} | " + " | ".join(" / ".join(cells) for cells in columns) + " |")
     return "\n".join(lines)
 
 

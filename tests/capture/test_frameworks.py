@@ -14,8 +14,6 @@ from oomcast.capture._frameworks import OtherFramework, check_framework, framewo
 from oomcast.errors import BadInput, UnknownName
 from oomcast.workload import Workload
 
-HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-
 
 @pytest.mark.parametrize(
     ("text", "framework"),
@@ -69,10 +67,31 @@ def test_what_is_missing_names_the_extra() -> None:
     assert "pip install 'oomcast[tensorflow]'" in str(missing_framework("tensorflow", "keras"))
 
 
-@pytest.mark.skipif(HAS_TENSORFLOW, reason="TensorFlow is installed here")
-def test_without_tensorflow_a_keras_job_is_told_what_to_install(tmp_path: Path) -> None:
-    path = tmp_path / "job.py"
-    path.write_text("import keras\n\ndef model(): ...\n\ndef batch(n): ...\n")
+@pytest.mark.parametrize(
+    ("framework", "package", "file", "text"),
+    [
+        ("tensorflow", "tensorflow", "job.py", "import keras\n"),
+        ("jax", "jax", "job.py", "from flax import linen\n"),
+        ("onnx", "onnx", "model.onnx", "not read"),
+    ],
+)
+def test_a_job_whose_framework_is_not_installed_is_told_what_to_install(
+    tmp_path: Path, framework: str, package: str, file: str, text: str
+) -> None:
+    found = importlib.util.find_spec(package)
+    if found is not None and found.origin is not None:  # else it is only a folder of tests of that name
+        pytest.skip(f"{package} is installed here")
+    path = tmp_path / file
+    path.write_text(text + "\ndef model(): ...\n\ndef batch(n): ...\n")
 
-    with pytest.raises(BadInput, match=r"oomcast\[tensorflow\]"):
+    with pytest.raises(BadInput, match=rf"oomcast\[{framework}\]"):
         oomcast.estimate(path, batch_size=1, device="a100-40gb")
+
+
+def test_a_model_file_is_of_onnx_whatever_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"")
+
+    assert guess_framework(Workload.create(path)) == "onnx"
+    with pytest.raises(BadInput, match="leave --framework out"):
+        guess_framework(Workload.create(path, framework="jax"))

@@ -21,7 +21,7 @@ DEFAULT_TIME_LIMIT = 300.0
 _ERRORS: dict[str, type[OomcastError]] = {
     kind.__name__: kind for kind in (BadInput, CaptureFailed, JobFailed, OtherFramework, UnreadableFile)
 }
-_WORKERS = {"torch": "oomcast.capture.torch", "tensorflow": "oomcast.capture.tensorflow"}
+_WORKERS = {name: f"oomcast.capture.{name}" for name in ("torch", "tensorflow", "jax", "onnx")}
 """Framework → the package whose `server` answers in a process of its own, and whose `worker` has `answer_request`."""
 _servers: dict[str, CaptureServer] = {}
 

@@ -53,9 +53,13 @@ class _Imports:
 
 def guess_framework(workload: Workload) -> str:
     """Before the job runs: what the user said, else what the job's file imports, else torch. Nothing is run here."""
+    job = workload.job
+    if job.kind is JobKind.FILE and job.name.endswith(".onnx"):
+        if workload.framework not in (None, "onnx"):
+            raise BadInput(f"{job.name} is an ONNX model; leave --framework out.")
+        return "onnx"
     if workload.framework is not None:
         return workload.framework
-    job = workload.job
     path = job.name if job.kind is JobKind.FILE else _file_of(job.target) if job.kind is JobKind.OBJECT else None
     return (_imports_of(path).framework() if path else None) or "torch"
 

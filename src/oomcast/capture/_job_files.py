@@ -24,6 +24,8 @@ class JobFunctions:
     batch: Callable[[], Any]
     loss: Callable[[Any, Any], Any] | None
     optimizer: Callable[[Any], Any] | None
+    donate: bool = False
+    """Whether a JAX step gives the memory of what it replaces to what replaces it."""
 
 
 def job_functions(workload: Workload) -> JobFunctions:
@@ -43,6 +45,7 @@ def job_functions(workload: Workload) -> JobFunctions:
         batch=lambda: call_batch(holder.batch, workload),
         loss=getattr(holder, "loss", None),
         optimizer=getattr(holder, "optimizer", None),
+        donate=bool(getattr(holder, "donate", False)),
     )
 
 

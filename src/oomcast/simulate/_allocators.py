@@ -9,10 +9,22 @@ from ._caching_allocator import CachingAllocator
 from ._settings import AllocatorSettings
 from .bfc import BfcAllocator, BfcSettings
 
-__all__ = ["Allocator", "Settings", "new_allocator"]
+__all__ = ["Allocator", "Settings", "new_allocator", "settings_for"]
 
 Settings = AllocatorSettings | BfcSettings
 """Whose they are says which allocator it is."""
+
+
+_XLA = BfcSettings(allow_growth=False, memory_fraction=0.75)
+"""JAX preallocates three quarters of a card (`XLA_PYTHON_CLIENT_MEM_FRACTION`)."""
+
+
+def settings_for(framework: str, alloc_conf: str | None = None) -> Settings:
+    """How a framework's allocator is set up, with what the user says of it."""
+    if framework == "torch":
+        return AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
+    settings = _XLA if framework == "jax" else BfcSettings()
+    return settings.changed(alloc_conf) if alloc_conf else settings
 
 
 class Allocator(Protocol):

@@ -74,6 +74,6 @@ class Job:
             raise BadInput(f"{str(path)!r} is a folder; give the Python file with model() and batch().")
         if path.suffix == ".json":
             return cls(JobKind.HF, str(path))
-        if path.suffix != ".py":
-            raise BadInput(f"{str(path)!r} is not a Python file; a job file ends in .py.")
+        if path.suffix not in (".py", ".onnx"):
+            raise BadInput(f"{str(path)!r} is not a Python file or an ONNX model; a job file ends in .py or .onnx.")
         return cls(JobKind.FILE, str(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import BadInput, UnknownName
 from ...units import GiB, MiB
@@ -33,6 +33,10 @@ class BfcSettings:
     @staticmethod
     def parse(text: str) -> BfcSettings:
         """`allow_growth:false,memory_fraction:0.5`: the fields by name, as `--alloc-conf` takes them."""
+        return BfcSettings().changed(text)
+
+    def changed(self, text: str) -> BfcSettings:
+        """These settings with the fields that the text names."""
         given: dict[str, bool | float] = {}
         for pair in text.replace(" ", "").split(","):
             key, colon, value = pair.partition(":")
@@ -41,7 +45,11 @@ class BfcSettings:
             if not colon or not re.fullmatch(_KINDS[key], value.lower()):
                 raise BadInput(f"cannot read {pair!r} in the allocator settings; write them like allow_growth:false.")
             given[key] = value.lower() == "true" if key in _SWITCHES else float(value)
-        return BfcSettings(**given)  # type: ignore[arg-type]
+        return replace(self, **given)  # type: ignore[arg-type]
+
+    def endless(self) -> BfcSettings:
+        """The same for a device without end: a pool that takes what is asked of it."""
+        return replace(self, allow_growth=True, memory_fraction=1.0)
 
 
 _SWITCHES = ("allow_growth", "garbage_collection")

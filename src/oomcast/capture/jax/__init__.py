@@ -1,0 +1,1 @@
+"""JAX → Trace: the jaxpr of a training step, fused, ordered and packed as XLA would."""

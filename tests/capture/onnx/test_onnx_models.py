@@ -1,0 +1,254 @@
+"""ONNX model files from file to Estimate, and beside what ONNX Runtime takes for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import oomcast
+from oomcast.capture._record import peak_of
+from oomcast.capture.onnx._read import to_graph
+from oomcast.capture.onnx._run import follow_inference, follow_training
+from oomcast.capture.onnx.check import figures_of_run
+from oomcast.errors import BadInput, UnreadableFile
+from oomcast.trace import Category, Trace, verify
+from oomcast.units import KiB
+from oomcast.workload import Workload
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SIDE = 128
+BLOCK = SIDE * SIDE * 4  # 64 KiB
+
+
+class Job:
+    @staticmethod
+    def model() -> None: ...
+
+    @staticmethod
+    def batch(batch_size: int) -> None: ...
+
+
+def weight(name: str, *shape: int) -> Any:
+    return numpy_helper.from_array(numpy.zeros(shape, "float32"), name)
+
+
+def model_of(nodes: list[Any], weights: list[Any] = [], first: Any = SIDE, second: Any = SIDE) -> Any:  # noqa: B006
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [first, second])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "model", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def mlp(first: Any = "batch", second: Any = 64) -> Any:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w1"], ["y"]),
+    ]
+    return model_of(nodes, [weight("w0", 64, 512), weight("w1", 512, 10)], first, second)
+
+
+WEIGHTS = (64 * 512 + 512 * 10) * 4
+
+
+def saved(model: Any, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def estimate(path: Path, batch_size: int = 256, **options: Any) -> oomcast.Estimate:
+    return oomcast.estimate(path, batch_size=batch_size, device="a100-40gb", use_calibration=False, **options)
+
+
+def inference(model: Any, batch_size: int = SIDE) -> Trace:
+    graph = to_graph(model, Workload.create(Job, batch_size=batch_size))
+    trace = follow_inference(graph, 2, on_gpu=False, versions={}, workload={})
+    verify(trace)
+    return trace
+
+
+def test_a_model_file_is_run_or_trained(tmp_path: Path) -> None:
+    path = saved(mlp(), tmp_path)
+    run, trained = estimate(path), estimate(path, optimizer="adam")
+
+    assert run.breakdown["parameter"] == pytest.approx(WEIGHTS, abs=KiB)
+    assert run.breakdown["optimizer_state"] == run.breakdown["gradient"] == 0
+    assert trained.breakdown["optimizer_state"] == pytest.approx(2 * WEIGHTS, abs=2 * KiB)
+    assert trained.peak_allocated > run.peak_allocated + 2 * WEIGHTS
+    assert run.provenance["environment"].startswith("onnx")
+    assert any("--optimizer" in sentence for sentence in run.assumptions)
+
+
+def test_a_job_that_makes_a_model_gives_the_shapes(tmp_path: Path) -> None:
+    saved(mlp(), tmp_path)
+    path = tmp_path / "job.py"
+    path.write_text(
+        "import numpy, onnx\n"
+        f"def model(): return onnx.load({str(tmp_path / 'model.onnx')!r})\n"
+        "def batch(batch_size): return [numpy.zeros((batch_size, 64), 'float32')]\n"
+    )
+
+    assert estimate(path).peak_allocated == estimate(tmp_path / "model.onnx").peak_allocated
+
+
+def test_values_are_written_over_and_taken_over() -> None:
+    chain = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Exp", ["a"], ["b"])]
+    two = [*chain, helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("ReduceSum", ["c"], ["y"], keepdims=0)]
+    one = [*chain, helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0)]
+
+    assert peak_of(inference(model_of(one))) == 2 * BLOCK + 4  # the input, and one for a and b
+    assert peak_of(inference(model_of(two))) == 4 * BLOCK  # Add writes over nothing
+
+
+def test_training_keeps_what_gradients_read() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Add", ["b", "v"], ["c"]),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
+    graph = to_graph(
+        model_of(nodes, [weight("w", SIDE, SIDE), weight("v", SIDE)]), Workload.create(Job, batch_size=SIDE)
+    )
+    trace = follow_training(graph, 2, "sgd", on_gpu=False, versions={}, workload={})
+    verify(trace)
+    kept = {a.module for a in trace.allocations if a.category is Category.ACTIVATION}
+
+    assert kept == {"a", "y"}  # b was written over a, and nobody needs c
+    assert trace.unsupported == {}
+
+
+def test_an_unknown_gradient_keeps_everything_and_is_told() -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Det", ["a"], ["y"])]
+    graph = to_graph(model_of(nodes, [weight("w", SIDE)]), Workload.create(Job, batch_size=SIDE))
+
+    assert follow_training(graph, 1, "sgd", versions={}, workload={}).unsupported == {"gradient of Det": 1}
+
+
+def test_open_dimensions_want_a_size(tmp_path: Path) -> None:
+    path = saved(mlp("batch", "length"), tmp_path)
+
+    with pytest.raises(BadInput, match=r"dimension 1 \(length\) of its input x open; say its size with --seq-len"):
+        estimate(path)
+    assert estimate(path, seq_len=64).peak_allocated == estimate(path, input_shape=(64,)).peak_allocated
+    with pytest.raises(BadInput, match="do not fit together"):
+        estimate(path, seq_len=63)
+
+
+def test_a_fixed_batch_is_told(tmp_path: Path) -> None:
+    path = saved(mlp(1), tmp_path)
+
+    assert estimate(path, 1).peak_allocated > 0
+    with pytest.raises(BadInput, match="fixed batch of 1"):
+        estimate(path, 2)
+
+
+def broken_weights() -> Any:
+    model = mlp()
+    del model.graph.initializer[0]
+    return model
+
+
+def far_weights() -> Any:
+    model = mlp()
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "weights.bin")
+    model.graph.initializer[0].ClearField("raw_data")
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    return model
+
+
+def custom() -> Any:
+    model = model_of([helper.make_node("Fancy", ["x"], ["y"], domain="my.operators")], first="batch")
+    model.opset_import.append(helper.make_opsetid("my.operators", 1))
+    return model
+
+
+def counted_by_values() -> Any:
+    nodes = [helper.make_node("NonZero", ["x"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=TensorProto.FLOAT)]
+    return model_of(nodes, first="batch")
+
+
+def endless() -> Any:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Relu", ["before"], ["after"])],
+        "body",
+        [
+            value("i", TensorProto.INT64, []),
+            value("on", TensorProto.BOOL, []),
+            value("before", TensorProto.FLOAT, None),
+        ],
+        [value("still", TensorProto.BOOL, []), value("after", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("Size", ["x"], ["count"]),
+        helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
+    ]
+    return model_of(nodes, first="batch")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (broken_weights, "no value for w0, which MatMul a reads: an initialiser is missing"),
+        (far_weights, "w0 .* lies in the file weights.bin, which is missing"),
+        (custom, "custom operator my.operators.Fancy"),
+        (counted_by_values, "made by NonZero a in .* depends on values"),
+        (endless, "runs an unknown number of times"),
+    ],
+)
+def test_bad_models_get_a_sentence(tmp_path: Path, make: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        estimate(saved(make(), tmp_path))
+
+
+def test_other_files_are_no_models(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"this is not a model")
+
+    with pytest.raises(UnreadableFile, match="not an ONNX model"):
+        estimate(path)
+    with pytest.raises(BadInput, match="leave --framework out"):
+        estimate(path, framework="torch")
+
+
+@pytest.mark.parametrize("option", [{"accumulation": 2}, {"checkpointing": True}, {"precision": "bf16"}])
+def test_options_without_meaning_are_refused(tmp_path: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="not followed for ONNX"):
+        estimate(saved(mlp(), tmp_path), **option)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Any:
+    """Chains with branches of operators whose kernels take no scratch."""
+    values, nodes = ["x"], []
+    for number in range(draw(st.integers(1, 10))):
+        kind = draw(st.sampled_from(["Relu", "Exp", "Add", "Mul", "Transpose", "Reshape"]))
+        one, other = (values[draw(st.integers(0, len(values) - 1))] for _ in range(2))
+        inputs = {"Add": [one, other], "Mul": [one, other], "Reshape": [one, "shape"]}.get(kind, [one])
+        values.append(f"v{number}")
+        nodes.append(helper.make_node(kind, inputs, [values[-1]]))
+    used = {name for node in nodes for name in node.input}
+    ends = [name for name in values[1:] if name not in used]
+    while len(ends) > 1:  # every value must lead to the output
+        nodes.append(helper.make_node("Add", ends[:2], [f"e{len(nodes)}"]))
+        ends = [*ends[2:], nodes[-1].output[0]]
+    nodes.append(helper.make_node("ReduceSum", ends, ["y"], keepdims=0))
+    return model_of(nodes, [numpy_helper.from_array(numpy.array([SIDE, SIDE], "int64"), "shape")])
+
+
+@settings(max_examples=20, deadline=None)
+@given(graphs())
+def test_random_graphs_take_what_onnx_runtime_takes(model: Any) -> None:
+    figures = figures_of_run(model, SIDE)
+
+    assert figures["estimated"] == pytest.approx(figures["measured"], abs=BLOCK + 4 * KiB)
