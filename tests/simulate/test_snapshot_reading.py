@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oomcast.errors import BadInput, UnreadableFile
-from oomcast.simulate import BlockState, RecordedEvent, read_snapshot, replay
+from oomcast.simulate import BlockState, Frame, RecordedEvent, read_snapshot, replay
 from oomcast.units import MiB
 
 
@@ -71,7 +71,7 @@ def test_torchs_snapshot_is_read_from_pickle_and_json(tmp_path: Path, suffix: st
     snapshot = read_snapshot(path)
     assert snapshot.device == 1
     assert (snapshot.reserved, snapshot.allocated) == (2 * MiB, 1024)
-    assert snapshot.events[1] == RecordedEvent("alloc", 0x7F0000000000, 4, 0)
+    assert snapshot.events[1] == RecordedEvent("alloc", 0x7F0000000000, 4, 0, (Frame("train.py", 12, "step"),))
     assert snapshot.events[5] == RecordedEvent("oom", 123, 1 << 35, 0)
     assert snapshot.segments[0].blocks[1] == BlockState(0x7F0000000200, 1024, True, 1000)
     assert snapshot.segments[0].is_small

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..simulate import History
 
 __all__ = ["Estimate", "LiveTensor", "PeakMoment", "Verdict"]
 
@@ -79,6 +83,11 @@ class Estimate:
     seconds: float
     provenance: Mapping[str, Any]
     """Estimator, calibration, environment and versions."""
+    peak_by_module: Mapping[str, int] = field(default_factory=dict)
+    """Bytes at the peak by the dotted path of their module, "" outside of any; sums to `peak_allocated` less
+    `calibrated`. Empty where an estimator follows no tensors."""
+    history: History | None = field(default=None, repr=False, compare=False)
+    """What the simulated allocator did, for reports; only if it was asked for, as it is large."""
 
     @property
     def fits(self) -> bool:
@@ -88,6 +97,12 @@ class Estimate:
     def headroom(self) -> int:
         """Usable device memory that stays free; negative where the job does not fit."""
         return self.device_usable - self.device_total
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        # By name: this room knows nothing of reports until a notebook asks for one.
+        text: str = importlib.import_module("oomcast.report").estimate_fragment(self)
+        return text
 
     def __post_init__(self) -> None:
         total = sum(self.breakdown.values())

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ..capture import guess_framework
 from ..devices import Gpu, Stack, default_stack, find_gpu, find_stack
 from ..errors import BadInput, UnknownName
-from ..simulate import AllocatorSettings, BfcSettings, Settings
+from ..simulate import Settings, settings_for
 from ..workload import Workload
 from ._calibration import Calibration
 from ._calibration_file import calibration_for
@@ -40,6 +40,8 @@ class Target:
     calibration: Calibration | None = None
     """What real runs told of this GPU and stack."""
     coverage: float = _COVERAGE
+    keep_history: bool = False
+    """Whether the Estimate carries what the simulated allocator did."""
 
     @classmethod
     def create(
@@ -56,9 +58,7 @@ class Target:
         """`framework` says which stack and which allocator, unless an environment is named, which belongs to one."""
         gpu = find_gpu(device)
         stack = find_stack(environment) if environment else stack_of_installed(framework)
-        settings: Settings = BfcSettings() if stack.framework != "torch" else AllocatorSettings()
-        if alloc_conf:
-            settings = type(settings).parse(alloc_conf)
+        settings = settings_for(stack.framework, alloc_conf)
         if time_limit <= 0:
             raise BadInput(f"the time limit must be above 0 seconds, not {time_limit:g}.")
         for calibrated in (False, True):
@@ -72,6 +72,7 @@ class Target:
         other = Target.create(
             self.gpu.name, None, None, self.cudnn_benchmark, self.time_limit, None, self.coverage, framework
         )
+        other = dataclasses.replace(other, keep_history=self.keep_history)
         return other if other.stack.framework != self.stack.framework else self
 
 
@@ -128,6 +129,7 @@ def estimate(
     campaign: str | os.PathLike[str] | None = None,
     equation: str | os.PathLike[str] | None = None,
     framework: str | None = None,
+    keep_history: bool = False,
 ) -> Estimate:
     """How much memory a training job will hold on a GPU, without the GPU.
 
@@ -139,6 +141,8 @@ def estimate(
     With the estimator `tbem`, `campaign` is the file that `oomcast campaign fit` wrote, the job is one of its template
     (`template:vgg,depth=16`, or a rendered file), and the device is the campaign's, which may be `cpu`. With the
     estimator `equation`, `equation` is the file that `oomcast equation fit` wrote, in the same way.
+    With `keep_history`, the Estimate carries what the simulated allocator did, for reports with a timeline; of
+    estimators that simulate no allocator it stays without.
     Raises `oomcast.errors.OomcastError`; its text says what to do.
     """
     for given, name in ((campaign, _BY_CAMPAIGN), (equation, _BY_EQUATION)):
@@ -184,6 +188,7 @@ def estimate(
         coverage=coverage,
         framework=guess_framework(workload),
     )
+    target = dataclasses.replace(target, keep_history=keep_history)
     if use_calibration:
         file = None if calibration is None else Path(calibration)
         target = dataclasses.replace(target, calibration=calibration_for(target.gpu, target.stack, file))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..capture import capture
 from ..simulate import (
     BfcSettings,
     DeviceFacts,
+    History,
     LiveBlock,
     Timeline,
     WorkspaceTable,
     least_capacity,
     pool_limit,
+    record_history,
     simulate,
 )
 from ..simulate.cudnn import convolution_rules, has_batch_norm, has_convolutions, with_benchmark
@@ -53,7 +56,8 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
         gpu, target.stack, simulation.has_convolutions, target.calibration, batch_norm=has_batch_norm(trace)
     )
     context, missed = constants.context, constants.reserved
-    limited = simulation.run(max(simulation.room(context) - missed, 0))
+    room = max(simulation.room(context) - missed, 0)
+    limited = simulation.run(room)
     # What does not run is described as it would be on a device without end: that is what it needs.
     timeline = limited if limited.ran else simulation.run()
     reserved = timeline.peak_reserved + missed
@@ -63,7 +67,7 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
     interval = load_interval(constants.context_is_sure)
     floor = min(device_total, context + timeline.breakdown.get(Category.PARAMETER.value, 0))
     low, high = interval.around(device_total, floor, target.coverage)
-    p_oom = interval.chance_above(needed, gpu.usable_memory)
+    p_oom = interval.chance_above(needed, simulation.available(context))
     breakdown = {
         **{category.value: timeline.breakdown.get(category.value, 0) for category in Category},
         "calibrated": allocated - timeline.peak_allocated,
@@ -99,6 +103,8 @@ def estimate_trace(trace: Trace, target: Target) -> Estimate:
             "convolution_workspace": simulation.convolutions.source_in_use(),
             "versions": dict(trace.versions),
         },
+        peak_by_module=by_module(simulation.trace, timeline),
+        history=simulation.history(room if limited.ran else None) if target.keep_history else None,
     )
 
 
@@ -114,23 +120,44 @@ class Simulation:
         gpu = target.gpu
         facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.torch_from)
         self.has_convolutions = has_convolutions(trace)
-        # TensorFlow times all of a convolution's algorithms when it first meets it, as torch does when it is told to.
-        benchmark = target.cudnn_benchmark or target.stack.framework == "tensorflow"
+        # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
+        benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
         self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark)
         self._rules = WorkspaceTable(facts).with_rules(self.convolutions)
         self.trace = with_benchmark(trace) if benchmark else trace
-        self._settings = target.settings
+        self._settings = settings = target.settings
+        self._endless = settings.endless() if isinstance(settings, BfcSettings) else settings
+        self._framework = target.stack.framework
         self._gpu = gpu
         self._device_total = gpu.total_memory
 
     def room(self, context: int) -> int:
-        """Bytes of the card that the allocator can have beside a context of that size."""
-        if isinstance(self._settings, BfcSettings):
+        """Bytes of the card that the allocator can have beside a context of that size, or a share of them."""
+        if self._framework == "jax":
+            return self._gpu.total_memory
+        if self._framework == "tensorflow":
             return pool_limit(self._gpu.usable_memory, context, self._gpu.compute_capability)
         return self._gpu.usable_memory - context
 
+    def available(self, context: int) -> int:
+        """Bytes of the card that the job can have in all."""
+        usable = self._gpu.usable_memory
+        if self._framework == "jax" and isinstance(self._settings, BfcSettings):
+            return min(usable, int(self._gpu.total_memory * self._settings.memory_fraction) + context)
+        return usable
+
     def run(self, capacity: int | None = None) -> Timeline:
         return simulate(
+            self.trace,
+            capacity=capacity,
+            settings=self._settings if capacity is not None else self._endless,
+            workspace=self._rules,
+            device_total=self._device_total,
+        )
+
+    def history(self, capacity: int | None = None) -> History:
+        """What happens on a device of that size, which must be enough."""
+        return record_history(
             self.trace,
             capacity=capacity,
             settings=self._settings,
@@ -140,7 +167,7 @@ class Simulation:
 
     def least_capacity(self) -> int:
         return least_capacity(
-            self.trace, settings=self._settings, workspace=self._rules, device_total=self._device_total
+            self.trace, settings=self._endless, workspace=self._rules, device_total=self._device_total
         )
 
 
@@ -177,6 +204,13 @@ def _live_tensor(trace: Trace, block: LiveBlock) -> LiveTensor:
         phase=made.phase.value,
         step=made.step,
     )
+
+
+def by_module(trace: Trace, timeline: Timeline) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for block in timeline.live_at_peak:
+        found["" if block.allocation is None else trace.allocations[block.allocation].module] += block.size
+    return dict(found)
 
 
 def peak_moment(trace: Trace, timeline: Timeline) -> PeakMoment:

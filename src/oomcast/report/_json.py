@@ -14,12 +14,12 @@ __all__ = ["calibration_as_json", "calibration_change_as_json", "estimate_as_jso
 
 def estimate_as_json(estimate: Estimate) -> dict[str, Any]:
     """Plain data for `json.dumps`."""
-    plain: dict[str, Any] = _plain(estimate)
+    plain: dict[str, Any] = _plain(dataclasses.replace(estimate, history=None))
     plain["peak_by_phase"] = [
         {"step": step, "phase": phase, "allocated": allocated, "reserved": reserved}
         for step, phase, allocated, reserved in estimate.phase_peaks
     ]
-    del plain["phase_peaks"]
+    del plain["phase_peaks"], plain["history"]
     return plain
 
 

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..devices import Gpu
-from ..estimate import Estimate, PeakMoment, Verdict
+from ..estimate import Estimate, Verdict
 from ..simulate import ReplayResult
 from ..units import GiB, format_bytes
+from ._categories import label
+from ._words import chance, moment, short_source
 
 __all__ = ["render_devices", "render_estimate", "render_replay"]
 
 _COLOURS = {Verdict.FITS: "bold green", Verdict.TIGHT: "bold yellow", Verdict.OOM: "bold red"}
-_LABELS = {
-    "parameter": "Parameter",
-    "buffer": "Buffer",
-    "gradient": "Gradient",
-    "optimizer_state": "Optstate",
-    "input": "Input",
-    "activation": "Activation",
-    "temporary": "Temp",
-    "workspace": "Workspace",
-    "calibrated": "Calibrated",
-    "allocator_cache": "Allocator cache",
-    "context": "CUDA context",
-    "gap": "Gap (real runs)",
-    "class": "Class (learned)",
-    "learned": "Learned residual",
-}
 
 
 def render_estimate(estimate: Estimate) -> RenderableType:
@@ -42,7 +27,7 @@ def render_estimate(estimate: Estimate) -> RenderableType:
         _verdict(estimate),
         _risk(estimate),
         Text(""),
-        Text(f"At the peak ({_where(estimate.peak)})", style="bold"),
+        Text(f"At the peak ({moment(estimate.peak)})", style="bold"),
         _breakdown(estimate),
         Text(""),
         Text(f"The {count} largest at the peak", style="bold"),
@@ -72,22 +57,8 @@ def _verdict(estimate: Estimate) -> Text:
 def _risk(estimate: Estimate) -> Text:
     return Text(
         f"{100 * estimate.coverage:.4g}%: will not exceed {format_bytes(estimate.will_not_exceed)}; "
-        f"P(OOM) on this device {_percent(estimate.p_oom)}; runs from {format_bytes(estimate.least_capacity)} on"
+        f"P(OOM) on this device {chance(estimate.p_oom)}; runs from {format_bytes(estimate.least_capacity)} on"
     )
-
-
-def _percent(share: float) -> str:
-    """With as many digits as tell it from never and from always."""
-    if share < 0.001:
-        return "below 0.1%"
-    if share > 0.999:
-        return "above 99.9%"
-    return f"{share:.1%}" if share < 0.1 or share > 0.9 else f"{share:.0%}"
-
-
-def _where(peak: PeakMoment) -> str:
-    where = f"{peak.phase} of step {peak.step + 1}" if peak.step >= 0 else peak.phase
-    return f"{where}, {peak.module}" if peak.module else where
 
 
 def _breakdown(estimate: Estimate) -> Table:
@@ -97,7 +68,7 @@ def _breakdown(estimate: Estimate) -> Table:
     table.add_column("Share", justify="right")
     for name, size in estimate.breakdown.items():
         if size:
-            table.add_row(_LABELS.get(name, name), format_bytes(size), f"{size / max(estimate.device_total, 1):.1%}")
+            table.add_row(label(name), format_bytes(size), f"{size / max(estimate.device_total, 1):.1%}")
     table.add_section()
     table.add_row("Allocated by tensors", format_bytes(estimate.peak_allocated), "", style="dim")
     table.add_row("Reserved by the allocator", format_bytes(estimate.peak_reserved), "", style="dim")
@@ -118,21 +89,13 @@ def _tensors(estimate: Estimate) -> Table:
         shape = "×".join(map(str, tensor.shape)) + (f" {tensor.dtype}" if tensor.dtype else "")
         table.add_row(
             format_bytes(tensor.nbytes),
-            _LABELS.get(tensor.category, tensor.category),
+            label(tensor.category),
             shape,
             tensor.module or "–",
-            _short(tensor.source) or "–",
+            short_source(tensor.source) or "–",
             tensor.operator,
         )
     return table
-
-
-def _short(source: str) -> str:
-    """The file's name and its folder's, with the line: enough to find it, short enough for a table."""
-    if not source:
-        return ""
-    path = Path(source)
-    return "/".join(path.parts[-2:]) if len(path.parts) > 1 else source
 
 
 def _notes(estimate: Estimate) -> list[Text]:

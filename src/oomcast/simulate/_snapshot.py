@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +19,20 @@ from ._blocks import BlockState, SegmentState
 from ._plain_pickle import NotPlainData, read_plain_pickle
 from ._settings import AllocatorSettings
 
-__all__ = ["RecordedEvent", "Snapshot", "read_snapshot"]
+__all__ = ["Frame", "RecordedEvent", "Snapshot", "read_snapshot"]
 
 _LARGEST = 4 * GiB
 _LARGEST_SEGMENT = 1024 * GiB
 _GZIP_RATIO = 200
 """Recordings pack to a twentieth; a file that unpacks to more than this many times its size is made to harm."""
+
+
+class Frame(NamedTuple):
+    """A line of a recorded stack."""
+
+    filename: str
+    line: int
+    name: str
 
 
 class RecordedEvent(NamedTuple):
@@ -35,6 +44,8 @@ class RecordedEvent(NamedTuple):
     size: int
     """For blocks the requested bytes, for segments their size."""
     stream: int
+    frames: tuple[Frame, ...] = ()
+    """Innermost first; recordings without stacks have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,7 @@ def _snapshot(document: dict[str, Any], source: str, device: int | None) -> Snap
         source=str(document.get("source", source)),
         settings=AllocatorSettings.from_recording(settings) if isinstance(settings, dict) else AllocatorSettings(),
         segments=tuple(segments),
-        events=tuple([_event(entry) for entry in history]),
+        events=tuple(_events(history)),
         device=device,
         has_private_pools=any(tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0) for segment in told),
     )
@@ -164,14 +175,25 @@ def _segment(told: dict[str, Any]) -> SegmentState:
     )
 
 
-def _event(entry: Any) -> RecordedEvent:
-    if isinstance(entry, dict):
+def _events(history: list[Any]) -> Iterator[RecordedEvent]:
+    # A pickle writes a stack once however many events have it, so it is read once, by its identity.
+    stacks: dict[int, tuple[Frame, ...]] = {}
+    for entry in history:
+        if not isinstance(entry, dict):
+            action, address, size, stream = entry[:4]
+            yield RecordedEvent(str(action), _whole(address), _size(size), _whole(stream))
+            continue
         address = entry.get("addr", entry.get("address", entry.get("device_free", 0)))
-        return RecordedEvent(
-            str(entry["action"]), _whole(address), _size(entry.get("size", 0)), _whole(entry.get("stream", 0))
-        )
-    action, address, size, stream = entry[:4]
-    return RecordedEvent(str(action), _whole(address), _size(size), _whole(stream))
+        told = entry.get("frames") or ()
+        if id(told) not in stacks:
+            stacks[id(told)] = tuple(_frame(frame) for frame in told)
+        size, stream = _size(entry.get("size", 0)), _whole(entry.get("stream", 0))
+        yield RecordedEvent(str(entry["action"]), _whole(address), size, stream, stacks[id(told)])
+
+
+def _frame(told: dict[str, Any]) -> Frame:
+    line = told.get("line")
+    return Frame(str(told.get("filename", "")), line if type(line) is int else 0, str(told.get("name", "")))
 
 
 def _whole(value: Any) -> int:

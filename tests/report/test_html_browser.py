@@ -1,0 +1,177 @@
+"""The page in a real browser: drawn, silent, alone, and it answers to pointer and keyboard."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Opened, open_browser
+from estimate_builder import estimated, training
+
+from oomcast.estimate import Estimate
+from oomcast.report import estimate_fragment, estimate_html
+from oomcast.report._categories import COLOURS
+from oomcast.units import MiB, format_bytes
+
+ATTACK = '</script><img src=x onerror="window.hacked=1"><b>\''
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def estimate() -> Estimate:
+    return estimated(training(6, 3, width=40 * MiB))
+
+
+@pytest.fixture(scope="module")
+def file(estimate: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(estimate_html(estimate), encoding="utf-8")
+    return path
+
+
+def colours_of(opened: Opened, selector: str) -> Counter[str]:
+    """Pixels by colour of one element as it is seen."""
+    image = pytest.importorskip("PIL.Image")
+    seen = image.open(io.BytesIO(opened.page.locator(selector).first.screenshot())).convert("RGB")
+    colours = seen.getcolors(maxcolors=1 << 24)
+    return Counter({"#{:02x}{:02x}{:02x}".format(*colour): count for count, colour in colours})
+
+
+def test_the_charts_are_drawn_in_the_colours_of_the_categories(browser: Any, file: Path, estimate: Estimate) -> None:
+    opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
+    timeline = colours_of(opened, "#timeline .canvas")
+    total = timeline.total()
+    for part in ("parameter", "activation", "gradient", "optimizer_state", "temporary"):
+        assert timeline[COLOURS[part]] > total / 400, part
+    assert timeline["#ffffff"] < total * 0.8
+    tiles = colours_of(opened, "#modules .map")
+    assert tiles[COLOURS["parameter"]] > tiles.total() / 50
+    gauge = colours_of(opened, ".gauge")
+    assert gauge[COLOURS["parameter"]] > 20
+    assert opened.problems == []
+    assert opened.requests == [file.as_uri()]
+    for words in ("FITS", format_bytes(estimate.device_total), "blocks.0.linear", "torch-2.8-cu128"):
+        assert words in opened.text("main")
+
+
+def test_pointing_shows_tensor_and_line(browser: Any, file: Path, estimate: Estimate) -> None:
+    opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
+    assert "the peak of allocated bytes" in opened.text("#readout")
+    assert format_bytes(estimate.breakdown["parameter"]) in opened.text("#readout")
+    opened.page.click("button:text-is('Around the peak')")
+    opened.page.hover("#timeline svg", position={"x": 5, "y": 100})
+    early = opened.text("#readout")
+    opened.page.click("button:text-is('Step 2')")
+    box = opened.page.locator("#timeline svg").bounding_box()
+    opened.page.hover("#timeline svg", position={"x": box["width"] * 0.25, "y": 100})
+    assert opened.text("#readout") != early
+    assert "of step 2" in opened.text("#readout")
+    assert "user/model.py:" in opened.text("#readout")
+    assert "aten.mm" in opened.text("#readout")
+    assert opened.problems == []
+
+
+def test_the_view_follows_buttons_keys_and_dragging(browser: Any, file: Path) -> None:
+    opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
+    svg = opened.page.locator("#timeline svg")
+
+    def window() -> tuple[float, float]:
+        left, _, width, _ = map(float, svg.get_attribute("viewBox").split())
+        return left, left + width
+
+    whole = window()
+    opened.page.click("button:text-is('Step 2')")
+    second = window()
+    assert whole[0] < second[0] < second[1] < whole[1]
+    opened.page.click("[data-zoom=in]")
+    assert window()[1] - window()[0] < second[1] - second[0]
+    opened.page.click("button:text-is('Whole run')")
+    assert window() == whole
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=3)
+    opened.page.mouse.up()
+    assert window()[0] == pytest.approx(whole[1] * 0.3, abs=2)
+    assert window()[1] == pytest.approx(whole[1] * 0.6, abs=2)
+    svg.focus()
+    before = opened.text("#readout")
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.text("#readout") != before
+    assert opened.problems == []
+
+
+def test_modules_open_and_close_and_columns_sort(browser: Any, file: Path) -> None:
+    opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
+    assert "whole job" in opened.text("#modules .path")
+    opened.page.locator("#modules button.tile").first.click()
+    assert "blocks" in opened.text("#modules .path")
+    opened.page.click("#modules .path button")
+    assert "blocks" not in opened.text("#modules .path")
+    read = "rows => rows.map(row => Number(row.querySelector('data').value))"
+    rows = "table.tensors tbody tr"
+    sizes = opened.page.eval_on_selector_all(rows, read)
+    assert sizes == sorted(sizes, reverse=True)
+    opened.page.click("table.tensors th >> text=Memory")
+    opened.page.click("table.tensors th >> text=Memory")
+    assert opened.page.eval_on_selector_all(rows, read) == sorted(sizes)
+    assert opened.page.get_attribute("table.tensors th >> nth=0", "aria-sort") == "ascending"
+    assert opened.problems == []
+
+
+def test_sizes_read_the_same_as_on_the_command_line(browser: Any, file: Path) -> None:
+    opened = Opened(browser, file)
+    read = "all => all.map(one => [Number(one.value), one.textContent])"
+    shown = opened.page.eval_on_selector_all("#readout data, .breakdown data", read)
+    assert len(shown) > 10
+    assert all(words == format_bytes(value) for value, words in shown)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str) -> None:
+    opened = Opened(browser, file, viewport={"width": 375, "height": 800}, is_mobile=True, color_scheme=scheme)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
+    paper = colours_of(opened, "header").most_common(1)[0][0]
+    assert (int(paper[1:3], 16) < 64) == (scheme == "dark")
+    drawn = colours_of(opened, "#timeline .canvas")
+    assert drawn[COLOURS["activation"]] > drawn.total() / 400
+    assert opened.problems == []
+
+
+def test_it_prints(browser: Any, file: Path) -> None:
+    opened = Opened(browser, file, color_scheme="dark")
+    assert opened.page.pdf(format="A4").startswith(b"%PDF-")
+    opened.page.emulate_media(media="print")
+    assert colours_of(opened, "header").most_common(1)[0][0] == "#ffffff"
+    assert not opened.page.is_visible("#timeline .controls")
+
+
+def test_hostile_names_stay_text(browser: Any, tmp_path: Path) -> None:
+    job = training(2, name=ATTACK, module=lambda n: f"{ATTACK}.{n}", source=lambda n: f"/home/{ATTACK}/x.py:{n}")
+    job.assumptions.append(ATTACK)
+    estimate = estimated(job)
+    for number, text in enumerate((estimate_html(estimate), estimate_fragment(estimate))):
+        path = tmp_path / f"{number}.html"
+        path.write_text(text, encoding="utf-8")
+        opened = Opened(browser, path)
+        assert opened.page.evaluate("window.hacked") is None
+        assert opened.page.locator("img").count() == 0
+        assert ATTACK in opened.text("h1")
+        assert opened.problems == []
+        assert opened.requests == [path.as_uri()]
+        if number == 0:
+            assert ATTACK in opened.text("#readout")
+            for _ in range(3):
+                opened.page.keyboard.press("Tab")
+            opened.page.locator("#modules .tile").first.hover()
+            assert opened.page.evaluate("window.hacked") is None
