@@ -1,0 +1,230 @@
+"""Which changes make a job fit: each is captured and estimated whole, and so is each combination that is proposed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..capture import capture
+from ..errors import BadInput, OomcastError
+from ..estimate import Estimate, estimate_trace
+from ..trace import Trace
+from ..units import format_bytes, parse_bytes
+from ..workload import JobKind
+from ._judge import check_confidence, fits
+from ._optimizer_of import optimizer_of
+from ._patch import patch_for
+from ._remedies import Remedy, remedies_for
+from ._setup import Setup, prepare
+
+__all__ = ["Advice", "Change", "what_to_change"]
+
+_MOST_TOGETHER = 3
+_TRIED = 6
+"""Combinations of one size that are captured at most."""
+_ENOUGH = 3
+"""Combinations that reach the goal after which no more are looked for."""
+_OVERLAP = 0.5
+"""Two remedies rarely save more than their sum; a combination whose sum is this share of what is missing is tried."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One remedy, or several together, with the full estimate of the job so changed."""
+
+    remedies: tuple[Remedy, ...]
+    estimate: Estimate
+    saving: int
+    """How much less the job needs (`least_capacity`): the difference of two estimates; negative if it needs more."""
+    saving_total: int
+    """The same for `device_total`."""
+    reaches: bool
+    """Whether the goal is reached."""
+    patch: str
+    """A unified diff of the job file, where the change can be made there; else empty."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(remedy.key for remedy in self.remedies)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """`single` is ranked by saving; `combined` has the fewest changes that reach the goal, the gentlest first."""
+
+    job: str
+    device: str
+    goal: str
+    confidence: float
+    base: Estimate
+    reached: bool
+    """Whether nothing needs to be changed."""
+    single: tuple[Change, ...]
+    combined: tuple[Change, ...]
+    failed: tuple[tuple[str, str], ...]
+    """Remedies that the job does not take, with the reason."""
+    captures: int
+    seconds: float
+
+    @property
+    def reachable(self) -> bool:
+        return self.reached or bool(self.combined)
+
+
+def what_to_change(
+    job: Any,
+    *,
+    batch_size: int,
+    device: str,
+    goal: str = "fits",
+    confidence: float = 0.95,
+    only: Sequence[str] | None = None,
+    most_together: int = _MOST_TOGETHER,
+    **options: Any,
+) -> Advice:
+    """What to change so that the job fits, or holds at most so many bytes on the device (`goal="20GiB"`).
+
+    Every remedy is captured and estimated as `oomcast.estimate` would; its saving is the difference of two estimates.
+    `only` names the remedies to consider. The other options are those of `oomcast.estimate`.
+    """
+    check_confidence(confidence)
+    started = time.perf_counter()
+    setup = prepare(job, device=device, batch_size=batch_size, **options)
+    reach = _Goal(goal, confidence)
+    search = _Search(setup, reach)
+    base_trace, base = search.base()
+    context = base.breakdown.get("context", 0)
+    if reach.most is not None and reach.most <= context:
+        raise BadInput(
+            f"the goal of {format_bytes(reach.most)} is below what the CUDA context alone takes, "
+            f"{format_bytes(context)}; no change of the job can reach it."
+        )
+    remedies = remedies_for(setup, base_trace, optimizer_of(setup.workload))
+    if only is not None:
+        unknown = [key for key in only if key not in {remedy.key for remedy in remedies}]
+        if unknown:
+            raise BadInput(
+                f"{unknown[0]!r} is no remedy for this job; there are {', '.join(remedy.key for remedy in remedies)}."
+            )
+        remedies = tuple(remedy for remedy in remedies if remedy.key in only)
+    single = search.try_all([(remedy,) for remedy in remedies])
+    combined = () if reach.reached(base) else search.combinations(single, most_together)
+    return Advice(
+        job=setup.workload.job.reference,
+        device=setup.target.gpu.name,
+        goal=goal,
+        confidence=confidence,
+        base=base,
+        reached=reach.reached(base),
+        single=tuple(sorted(single, key=lambda change: -reach.of(change))),
+        combined=combined,
+        failed=tuple(search.failed.items()),
+        captures=search.captures,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+class _Goal:
+    def __init__(self, goal: str, confidence: float) -> None:
+        self.most = None if goal == "fits" else parse_bytes(goal)
+        self.confidence = confidence
+
+    def reached(self, estimate: Estimate) -> bool:
+        return fits(estimate, self.confidence) if self.most is None else estimate.device_total <= self.most
+
+    def of(self, change: Change) -> int:
+        """The saving that counts."""
+        return change.saving if self.most is None else change.saving_total
+
+    def missing(self, base: Estimate) -> int:
+        return base.least_capacity - base.device_usable if self.most is None else base.device_total - self.most
+
+
+class _Search:
+    def __init__(self, setup: Setup, goal: _Goal) -> None:
+        self.setup = setup
+        self.goal = goal
+        self.captures = 0
+        self.failed: dict[str, str] = {}
+        self._traces: dict[str, Trace] = {}
+        self._base: Estimate | None = None
+
+    def base(self) -> tuple[Trace, Estimate]:
+        trace = self._capture(self.setup)
+        self._base = estimate_trace(trace, self.setup.target)
+        return trace, self._base
+
+    def try_all(self, sets: Iterable[tuple[Remedy, ...]]) -> list[Change]:
+        found = []
+        for remedies in sets:
+            try:
+                found.append(self._try(remedies))
+            except OomcastError as error:
+                self.failed[" + ".join(remedy.key for remedy in remedies)] = str(error)
+        return found
+
+    def combinations(self, single: Sequence[Change], most: int) -> tuple[Change, ...]:
+        """The fewest changes that reach the goal; of as many, those that cost least, then those that save most."""
+        assert self._base is not None
+        useful = [change for change in single if self.goal.of(change) > 0]
+        for count in range(1, most + 1):
+            if count == 1:
+                reaching = [change for change in useful if change.reaches]
+            else:
+                reaching = self._together(useful, count)
+            if reaching:
+                return tuple(sorted(reaching, key=self._gentleness))
+        return ()
+
+    def _together(self, useful: Sequence[Change], count: int) -> list[Change]:
+        assert self._base is not None
+        missing = self.goal.missing(self._base)
+        sets = [
+            members
+            for members in itertools.combinations(useful, count)
+            if len({change.remedies[0].part for change in members}) == count
+            and sum(map(self.goal.of, members)) >= _OVERLAP * missing
+        ]
+        sets.sort(key=lambda members: -sum(map(self.goal.of, members)))
+        reaching: list[Change] = []
+        for members in sets[:_TRIED]:
+            tried = self.try_all([tuple(change.remedies[0] for change in members)])
+            reaching += [change for change in tried if change.reaches]
+            if len(reaching) >= _ENOUGH:
+                break
+        return reaching
+
+    def _gentleness(self, change: Change) -> tuple[int, int]:
+        return sum(remedy.harm for remedy in change.remedies), -self.goal.of(change)
+
+    def _try(self, remedies: tuple[Remedy, ...]) -> Change:
+        assert self._base is not None
+        changed = self.setup
+        for remedy in remedies:
+            changed = remedy.apply(changed)
+        trace = self._capture(changed)
+        for remedy in remedies:
+            if remedy.formula is not None:
+                trace = remedy.formula(trace)
+        estimate = estimate_trace(trace, changed.target)
+        is_file = self.setup.workload.job.kind is JobKind.FILE
+        return Change(
+            remedies=remedies,
+            estimate=estimate,
+            saving=self._base.least_capacity - estimate.least_capacity,
+            saving_total=self._base.device_total - estimate.device_total,
+            reaches=self.goal.reached(estimate),
+            patch=patch_for(self.setup.workload.job.name, remedies, trace) if is_file else "",
+        )
+
+    def _capture(self, setup: Setup) -> Trace:
+        """Remedies of the allocator alone change no Trace: the same workload is captured once."""
+        key = json.dumps(setup.workload.as_dict(), sort_keys=True)
+        if key not in self._traces:
+            self.captures += 1
+            self._traces[key] = capture(setup.workload, setup.target.gpu, setup.target.time_limit)
+        return self._traces[key]

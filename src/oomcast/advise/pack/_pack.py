@@ -1,0 +1,144 @@
+"""Which jobs can run together on which card, with a risk of running out of memory below a bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...units import format_bytes
+from ._cards import Card
+from ._heuristic import levelled, used_cards
+from ._problem import Item, Problem
+from ._solver import solve
+
+__all__ = ["LeftOut", "PackedCard", "PackedJob", "Packing", "pack_jobs"]
+
+
+@dataclass(frozen=True)
+class PackedJob:
+    name: str
+    device_total: int
+    """The point estimate on that card, its CUDA context included; bytes."""
+
+
+@dataclass(frozen=True)
+class PackedCard:
+    card: Card
+    jobs: tuple[PackedJob, ...]
+    """The largest first."""
+    risk: float
+    """The probability that together they hold more than the card has."""
+
+    @property
+    def device_total(self) -> int:
+        return sum(job.device_total for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    name: str
+    reason: str
+    for_room: bool
+    """Whether it could run with a card to itself."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    cards: tuple[PackedCard, ...]
+    """All of them, also those that stay free."""
+    left_out: tuple[LeftOut, ...]
+    bound: float
+    """On every card's risk."""
+    fewest_cards: int
+    """Proven: as many jobs cannot be placed on fewer."""
+    most_jobs: int
+    """Proven: not more jobs can be placed."""
+    rounds: int
+    cuts: int
+    stopped: bool
+    """Whether the clock ended the search: another run may find another answer."""
+    seconds: float
+
+    @property
+    def placed(self) -> int:
+        return sum(len(card.jobs) for card in self.cards)
+
+    @property
+    def used(self) -> int:
+        return sum(bool(card.jobs) for card in self.cards)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether jobs are left out for want of room: then it is their number that was asked for, not the cards'."""
+        return any(one.for_room for one in self.left_out)
+
+    @property
+    def gap(self) -> float:
+        """How far the answer can at most be from the best: in jobs where there is not room for all, else in cards."""
+        if self.crowded:
+            return (self.most_jobs - self.placed) / self.most_jobs
+        return (self.used - self.fewest_cards) / self.used if self.used else 0.0
+
+
+def pack_jobs(
+    items: Sequence[Item],
+    cards: Sequence[Card],
+    *,
+    risk: float = 0.05,
+    max_per_gpu: int | None = None,
+    seconds: float = 10.0,
+) -> Packing:
+    """As many jobs as fit, on the fewest cards, these as evenly filled as can be; the same answer every time."""
+    started = time.monotonic()
+    whole = Problem(items, cards, risk, max_per_gpu)
+    hopeless = {number: reason for number in range(len(items)) if (reason := _why_hopeless(whole, number))}
+    tried = [number for number in range(len(items)) if number not in hopeless]
+    left_out = [LeftOut(items[number].name, reason, False) for number, reason in hopeless.items()]
+    if not tried:
+        empty = tuple(PackedCard(card, (), 0.0) for card in cards)
+        return Packing(empty, tuple(left_out), risk, 0, 0, 0, 0, False, time.monotonic() - started)
+    problem = Problem([items[number] for number in tried], cards, risk, max_per_gpu)
+    solved = solve(problem, seconds)
+    placement = levelled(problem, solved.placement)
+    if not problem.holds(placement) or used_cards(placement) > used_cards(solved.placement):
+        raise AssertionError("the placement breaks its bounds")
+    packed = []
+    for members, card in zip(problem.members(placement), cards, strict=True):
+        jobs = [PackedJob(problem.items[one].name, problem.items[one].demands[card.kind].total) for one in members]
+        jobs.sort(key=lambda job: (-job.device_total, job.name))
+        packed.append(PackedCard(card, tuple(jobs), problem.risk(members, card.kind) if members else 0.0))
+    left_out += [
+        LeftOut(problem.items[one].name, f"no card has room for it beside the others ({_needs(problem, one)})", True)
+        for one, place in enumerate(placement)
+        if place is None
+    ]
+    return Packing(
+        cards=tuple(packed),
+        left_out=tuple(left_out),
+        bound=risk,
+        fewest_cards=solved.fewest_cards,
+        most_jobs=solved.most_jobs,
+        rounds=solved.rounds,
+        cuts=solved.cuts,
+        stopped=solved.stopped,
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _why_hopeless(problem: Problem, number: int) -> str:
+    demands = problem.items[number].demands
+    if any(problem.risk([number], kind) <= problem.bound for kind in demands):
+        return ""
+    kind = min(demands, key=lambda one: problem.risk([number], one))
+    return (
+        f"even with a card to itself it runs out of memory with {problem.risk([number], kind):.0%} on {kind}, "
+        f"above the bound of {problem.bound:g}: it needs {format_bytes(demands[kind].total)} "
+        f"of {format_bytes(problem.usable(kind))} usable"
+    )
+
+
+def _needs(problem: Problem, number: int) -> str:
+    return ", ".join(
+        f"{format_bytes(demand.total)} on {kind}" for kind, demand in problem.items[number].demands.items()
+    )

@@ -1,0 +1,170 @@
+"""Each saving is the difference of two estimates that a user can ask for; each patch does what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import oomcast
+from oomcast.advise import Advice, what_to_change
+from oomcast.advise._optimizer_of import optimizer_of
+from oomcast.advise._patch import patched
+from oomcast.advise._remedies import remedies_for, with_8bit_states
+from oomcast.advise._setup import prepare
+from oomcast.capture import capture
+from oomcast.errors import BadInput
+from oomcast.estimate import Estimate, estimate_trace
+from oomcast.trace import Category, Trace
+from oomcast.units import parse_bytes
+from oomcast.workload import Workload
+
+BATCH = 60_000
+DEVICE = "2GiB"
+
+
+def estimated(job: str, **options: object) -> Estimate:
+    return oomcast.estimate(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))  # type: ignore[operator]
+
+
+def asked(job: str, **options: object) -> Advice:
+    return what_to_change(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))  # type: ignore[arg-type]
+
+
+AS_ESTIMATES = {
+    "checkpointing": {"checkpointing": True},
+    "amp-bf16": {"precision": "amp-bf16"},
+    "foreach-off": {"optimizer": "adamw-forloop"},
+    "sgd": {"optimizer": "sgd-momentum"},
+    "accumulate-2": {"batch_size": BATCH // 2, "accumulation": 2},
+    "expandable-segments": {"alloc_conf": "expandable_segments:True"},
+}
+
+
+def test_savings_are_differences_of_estimates(job: str) -> None:
+    advice = asked(job, only=list(AS_ESTIMATES))
+    base = estimated(job)
+    assert dataclasses.replace(advice.base, seconds=0, history=None) == dataclasses.replace(
+        base, seconds=0, history=None
+    )
+    assert {change.keys[0] for change in advice.single} == set(AS_ESTIMATES)
+    for change in advice.single:
+        other = estimated(job, **AS_ESTIMATES[change.keys[0]])
+        assert change.saving == base.least_capacity - other.least_capacity
+        assert change.saving_total == base.device_total - other.device_total
+    savings = [change.saving for change in advice.single]
+    assert savings == sorted(savings, reverse=True)
+
+
+def test_the_fewest_changes_that_reach_the_goal(job: str) -> None:
+    base = estimated(job).device_total
+    one = asked(job, goal=str(base * 9 // 10), only=["amp-bf16", "checkpointing"])
+    assert not one.reached
+    assert one.combined
+    assert all(len(change.remedies) == 1 for change in one.combined)
+    assert all(change.estimate.device_total <= base * 9 // 10 for change in one.combined)
+    # What neither reaches alone, both together do; and they were captured together.
+    least = min(change.estimate.device_total for change in one.single)
+    both = asked(job, goal=str(least - 1), only=["amp-bf16", "checkpointing"])
+    assert [set(change.keys) for change in both.combined] == [{"amp-bf16", "checkpointing"}]
+    together = estimated(job, precision="amp-bf16", checkpointing=True)
+    assert both.combined[0].saving_total == base - together.device_total
+    assert not any(change.reaches for change in both.single)
+
+
+def test_what_changes_the_same_part_is_not_combined(job: str) -> None:
+    advice = asked(job, goal="600MiB", only=["foreach-off", "sgd"])
+    assert advice.combined == ()
+    assert not advice.reachable
+
+
+def test_nothing_to_change(job: str) -> None:
+    advice = asked(job, batch_size=8, only=["expandable-segments"])
+    assert advice.reached
+    assert advice.combined == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"goal": "1MiB"}, "below what the CUDA context alone takes"),
+        ({"goal": "little"}, "cannot read 'little' as a size"),
+        ({"only": ["magic"]}, "'magic' is no remedy for this job; there are checkpointing"),
+        ({"confidence": 2.0}, "confidence must be"),
+    ],
+)
+def test_mistakes_of_advice_are_told(job: str, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        asked(job, batch_size=8, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("fused", {"optimizer": "adamw-fused"}),
+        ("sgd", {"optimizer": "sgd-momentum"}),
+        ("checkpointing", {"checkpointing": True}),
+    ],
+)
+def test_a_patched_file_is_the_changed_job(job: str, key: str, options: dict[str, object]) -> None:
+    setup = prepare(job, device=DEVICE, batch_size=BATCH, steps=2)
+    trace = capture(setup.workload, setup.target.gpu)
+    remedy = next(r for r in remedies_for(setup, trace, optimizer_of(setup.workload)) if r.key == key)
+    wanted = estimated(job, **options)
+    path = Path(job)
+    path.write_text(patched(path.read_text(), (remedy,), trace))
+    found = estimated(job)
+    assert found.device_total == wanted.device_total
+    assert found.breakdown == wanted.breakdown
+
+
+def test_the_patch_is_a_diff_of_the_file(job: str) -> None:
+    advice = asked(job, only=["fused", "amp-bf16"], batch_size=64)
+    patches = {change.keys[0]: change.patch for change in advice.single}
+    assert "-    return torch.optim.AdamW(params, lr=3e-4)" in patches["fused"]
+    assert "+    return torch.optim.AdamW(params, lr=0.0003, fused=True)" in patches["fused"]
+    assert patches["fused"].startswith("--- a/job.py\n+++ b/job.py\n")
+    assert patches["amp-bf16"] == ""  # it belongs to the training loop
+
+
+def test_a_file_without_an_optimizer_gets_one(job: str) -> None:
+    path = Path(job)
+    text = path.read_text().partition("\n\ndef optimizer")[0] + "\n"
+    path.write_text(text)
+    setup = prepare(job, device=DEVICE, batch_size=8)
+    remedies = {r.key: r for r in remedies_for(setup, Trace((), ()), optimizer_of(setup.workload))}
+    changed = patched(text, (remedies["foreach-off"],), Trace((), ()))
+    path.write_text(changed)
+    assert optimizer_of(setup.workload) == "adamw-forloop"
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("torch.optim.Adam(params)", "adam"),
+        ("torch.optim.AdamW(params, fused=True)", "adamw-fused"),
+        ("torch.optim.SGD(params, lr=0.1)", "sgd"),
+        ("torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=False)", "sgd-momentum-forloop"),
+        ("make(params)", None),
+    ],
+)
+def test_the_optimizer_is_read_from_the_file(job: str, written: str, name: str | None) -> None:
+    path = Path(job)
+    path.write_text(path.read_text().replace("torch.optim.AdamW(params, lr=3e-4)", written))
+    assert optimizer_of(Workload.create(job)) == name
+
+
+def test_eight_bit_states_by_the_formula(job: str) -> None:
+    setup = prepare(job, device=DEVICE, batch_size=64, optimizer="adamw-fused", steps=2)
+    trace = capture(setup.workload, setup.target.gpu)
+    small = with_8bit_states(trace)
+
+    def states(one: Trace) -> int:
+        return sum(a.nbytes for a in one.allocations if a.category is Category.OPTIMIZER_STATE)
+
+    matrices = 3 * 2 * 4 * 256 * 256  # weights of at least 4096 values; two states each
+    saved = 2 * (matrices * 4 - matrices - 4 * matrices // 256)
+    assert states(trace) - states(small) == saved
+    assert estimate_trace(small, setup.target).device_total <= estimate_trace(trace, setup.target).device_total
+    assert parse_bytes("1KiB") == 1024
