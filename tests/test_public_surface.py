@@ -21,7 +21,16 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_the_public_names_are_these() -> None:
-    assert set(oomcast.__all__) == {"Estimate", "__version__", "calibrate", "estimate", "virtual_gpu"}
+    assert set(oomcast.__all__) == {
+        "Estimate",
+        "__version__",
+        "calibrate",
+        "estimate",
+        "fit",
+        "rank_gpus",
+        "virtual_gpu",
+        "what_to_change",
+    }
     for name in oomcast.__all__:
         assert getattr(oomcast, name) is not None
     assert dir(oomcast) == sorted(oomcast.__all__)

@@ -12,12 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._virtual import virtual_gpu
+    from .advise import fit, rank_gpus, what_to_change
     from .estimate import Estimate, calibrate, estimate
 
-__all__ = ["Estimate", "__version__", "calibrate", "estimate", "virtual_gpu"]
+__all__ = [
+    "Estimate",
+    "__version__",
+    "calibrate",
+    "estimate",
+    "fit",
+    "rank_gpus",
+    "virtual_gpu",
+    "what_to_change",
+]
 __version__ = "0.1.0"
 
-_HOMES = {"Estimate": ".estimate", "calibrate": ".estimate", "virtual_gpu": "._virtual"}
+_HOMES = {
+    "fit": ".advise",
+    "rank_gpus": ".advise",
+    "what_to_change": ".advise",
+    "Estimate": ".estimate",
+    "calibrate": ".estimate",
+    "virtual_gpu": "._virtual",
+}
 
 
 def __getattr__(name: str) -> Any:

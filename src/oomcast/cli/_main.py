@@ -14,11 +14,39 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import JobFailed, OomcastError
-from . import _bench, _calibrate, _campaign, _dataset, _devices, _equation, _estimate, _replay
+from . import (
+    _advise,
+    _bench,
+    _calibrate,
+    _campaign,
+    _dataset,
+    _devices,
+    _diff,
+    _equation,
+    _estimate,
+    _fit,
+    _gpus,
+    _pack,
+    _replay,
+)
 
 __all__ = ["main"]
 
-_COMMANDS = (_estimate, _calibrate, _campaign, _equation, _dataset, _replay, _devices, _bench)
+_COMMANDS = (
+    _estimate,
+    _fit,
+    _gpus,
+    _advise,
+    _calibrate,
+    _campaign,
+    _equation,
+    _dataset,
+    _pack,
+    _replay,
+    _diff,
+    _devices,
+    _bench,
+)
 _INTERRUPTED = 130
 
 
