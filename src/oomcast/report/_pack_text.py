@@ -55,8 +55,8 @@ def _proven(packing: Packing) -> str:
         return f"not more than {packing.most_jobs} jobs can be placed (gap {packing.gap:.1%})"
     if not packing.used:
         return "no job can be placed"
-    gpus = "GPU" if packing.fewest_cards == 1 else "GPUs"
-    return f"at least {packing.fewest_cards} {gpus} are needed (gap {packing.gap:.1%})"
+    gpus = "GPU is" if packing.fewest_cards == 1 else "GPUs are"
+    return f"at least {packing.fewest_cards} {gpus} needed (gap {packing.gap:.1%})"
 
 
 def _cards(packing: Packing) -> Table:

@@ -86,7 +86,9 @@ def read_snapshot(path: str | os.PathLike[str], *, device: int | None = None) ->
     except NotPlainData as error:
         raise UnreadableFile(f"{source} is not a memory snapshot that can be read safely: {error}.") from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{source} is neither a pickle nor JSON.") from error
+        raise UnreadableFile(
+            f"{source} is neither a pickle nor JSON; give what torch.cuda.memory._dump_snapshot wrote, or its JSON."
+        ) from error
     if not isinstance(document, dict) or not isinstance(document.get("segments"), list):
         raise UnreadableFile(f"{source} is not a memory snapshot: it lists no segments.")
     try:
