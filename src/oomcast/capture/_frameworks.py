@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib
 import inspect
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ __all__ = [
     "framework_of",
     "guess_framework",
     "interpreter_of",
+    "load_packages",
     "missing_framework",
+    "require_packages",
 ]
 
 _BY_PACKAGE = {
@@ -83,6 +88,20 @@ def check_framework(model: Any, asked: str) -> None:
 def interpreter_of(framework: str) -> str:
     """The Python that has the framework: `OOMCAST_PYTHON_TENSORFLOW` and the like, else the one that runs oomcast."""
     return os.environ.get(f"OOMCAST_PYTHON_{framework.upper()}") or sys.executable
+
+
+def load_packages(packages: Iterable[str]) -> None:
+    """Import those that are there; `require_packages` says what is not, when a job needs it."""
+    for package in packages:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(package)
+
+
+def require_packages(framework: str, packages: Iterable[str]) -> None:
+    """Raises BadInput for the first that `load_packages` did not find."""
+    for package in packages:
+        if package not in sys.modules:
+            raise missing_framework(framework, package)
 
 
 def missing_framework(framework: str, package: str) -> BadInput:

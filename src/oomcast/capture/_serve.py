@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from typing import BinaryIO
 
 from ._messages import Answer, Request
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_worker"]
 
 _LOG_BYTES = 8192
 
@@ -34,6 +35,20 @@ def serve(
             _by_fork(request, answer, answers)
         else:
             answer(request).write(answers)
+
+
+def serve_worker(module: str) -> None:
+    """Serve by a module that has `prepare_process` and `answer_request`.
+
+    What `prepare_process` imports must not be used before the fork: a framework that has run something has threads,
+    which a fork does not inherit.
+    """
+
+    def answer(request: Request) -> Answer:
+        found: Answer = importlib.import_module(module).answer_request(request)
+        return found
+
+    serve(answer, lambda: importlib.import_module(module).prepare_process())
 
 
 def _by_fork(request: Request, answer: Callable[[Request], Answer], answers: BinaryIO) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import sys
 
@@ -12,10 +10,12 @@ from oomcast.trace import Trace
 from oomcast.workload import Workload
 
 from .._explain import answer_with, first_sentence, users_lines
-from .._frameworks import missing_framework
+from .._frameworks import load_packages, require_packages
 from .._messages import Answer, Request
 
 __all__ = ["answer_request", "prepare_process"]
+
+_PACKAGES = ("jax", "optax")
 
 _RECURSION_LIMIT = 20_000
 
@@ -24,9 +24,7 @@ def prepare_process() -> None:
     """Load what is there; whether all is there is said when a request comes."""
     # What is captured is described, never run on a card that may be in use.
     os.environ["JAX_PLATFORMS"] = "cpu"
-    for package in ("jax", "optax"):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(package)
+    load_packages(_PACKAGES)
 
 
 def answer_request(request: Request) -> Answer:
@@ -36,9 +34,7 @@ def answer_request(request: Request) -> Answer:
 
 def _capture(request: Request) -> Trace:
     prepare_process()
-    for package in ("jax", "optax"):
-        if package not in sys.modules:
-            raise missing_framework("jax", package)
+    require_packages("jax", _PACKAGES)
     from ._capture import capture_here
 
     return capture_here(request.workload)

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from .._messages import Answer, Request
-from .._serve import serve
+from .._serve import serve_worker
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    serve(_answer, _load)
-
-
-def _load() -> None:
-    from .worker import prepare_process
-
-    prepare_process()
-
-
-def _answer(request: Request) -> Answer:
-    from .worker import answer_request
-
-    return answer_request(request)
+    serve_worker(f"{__package__}.worker")
 
 
 if __name__ == "__main__":

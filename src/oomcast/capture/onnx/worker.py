@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import sys
-
 from oomcast.errors import OomcastError
 from oomcast.trace import Trace
 from oomcast.workload import Workload
 
 from .._explain import answer_with
-from .._frameworks import missing_framework
+from .._frameworks import load_packages, require_packages
 from .._messages import Answer, Request
 
 __all__ = ["answer_request", "prepare_process"]
 
+_PACKAGES = ("onnx",)
+
 
 def prepare_process() -> None:
     """Load what is there; whether it is there is said when a request comes."""
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("onnx")
+    load_packages(_PACKAGES)
 
 
 def answer_request(request: Request) -> Answer:
@@ -29,8 +26,7 @@ def answer_request(request: Request) -> Answer:
 
 def _capture(request: Request) -> Trace:
     prepare_process()
-    if "onnx" not in sys.modules:
-        raise missing_framework("onnx", "onnx")
+    require_packages("onnx", _PACKAGES)
     from ._capture import capture_here
 
     return capture_here(request.workload)

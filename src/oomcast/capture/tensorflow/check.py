@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from oomcast.trace import EventKind, Trace
-
+from .._record import peak_of
 from ._run import follow
 from ._step import model_variables, trace_step
 
@@ -61,22 +60,12 @@ def figures_of_step(build: Callable[[], Any], batch: Any, *, rehearsals: int = 2
     before += sum(array.nbytes for array in tf.nest.flatten(batch))
     scratch = {(change.address, change.time) for change in changes if change.is_scratch}
     return {
-        "estimated": _peak_of(trace),
+        "estimated": peak_of(trace),
         "measured": before + _highest(changes, without=scratch),
         "with_scratch": before + _highest(changes),
         "parameters": sum(variable.value.shape.num_elements() for variable in model.trainable_variables),
         "events": len(changes),
     }
-
-
-def _peak_of(trace: Trace) -> int:
-    signs = {EventKind.ALLOCATE: 1, EventKind.FREE: -1}
-    live = peak = 0
-    for kind, index in trace.events:
-        if kind in signs:
-            live += signs[kind] * trace.allocations[index].nbytes
-            peak = max(peak, live)
-    return peak
 
 
 def _highest(changes: list[Change], without: frozenset[Any] | set[Any] = frozenset()) -> int:

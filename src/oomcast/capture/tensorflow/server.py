@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import os
 
-from .._messages import Answer, Request
-from .._serve import serve
+from .._serve import serve_worker
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    serve(_answer, _load)
-
-
-def _load() -> None:
-    """Imported, but not used: a TensorFlow that has run something has threads, which a fork does not inherit."""
-    from .worker import prepare_process
-
-    prepare_process()
-
-
-def _answer(request: Request) -> Answer:
-    from .worker import answer_request
-
-    return answer_request(request)
+    serve_worker(f"{__package__}.worker")
 
 
 if __name__ == "__main__":

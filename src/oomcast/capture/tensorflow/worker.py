@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import sys
 import traceback
@@ -13,10 +11,12 @@ from oomcast.trace import Trace
 from oomcast.workload import Workload
 
 from .._explain import answer_with, first_sentence, users_lines
-from .._frameworks import missing_framework
+from .._frameworks import load_packages, require_packages
 from .._messages import Answer, Request
 
 __all__ = ["answer_request", "prepare_process"]
+
+_PACKAGES = ("tensorflow", "keras")
 
 _RECURSION_LIMIT = 20_000
 
@@ -27,9 +27,7 @@ def prepare_process() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # What is captured is described, never run on a card that may be in use.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    for package in ("tensorflow", "keras"):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(package)
+    load_packages(_PACKAGES)
 
 
 def answer_request(request: Request) -> Answer:
@@ -39,9 +37,7 @@ def answer_request(request: Request) -> Answer:
 
 def _capture(request: Request) -> Trace:
     prepare_process()
-    for package in ("tensorflow", "keras"):
-        if package not in sys.modules:
-            raise missing_framework("tensorflow", package)
+    require_packages("tensorflow", _PACKAGES)
     from ._capture import capture_here
 
     return capture_here(request.workload)
