@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from oomcast.accuracy import DATA_SETS, Measure, read_sets
+from oomcast.accuracy import DATA_SETS, Measure, _timm_a100, read_sets
 from oomcast.accuracy._decoder_jobs import Lora
 from oomcast.accuracy._fine_tuning import read_fine_tuning
 from oomcast.accuracy._gpumemnet import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
 from oomcast.accuracy._gpumemnet_jobs import CnnJob, MlpJob
 from oomcast.accuracy._real_models import read_real_models
-from oomcast.accuracy._timm_a100 import read_timm_a100
 from oomcast.errors import BadInput, UnknownName
 from oomcast.units import MiB
 
@@ -117,12 +116,15 @@ TIMM_HEADER = "model,batch_size_per_gpu,metric,value_gib"
 TIMM_COUNTED = "model,batch_size_per_gpu,extra_settings,metric,value_gib"
 
 
-def test_a_timm_run_whose_own_tensors_exceed_the_gpu_has_failed(tmp_path: Path) -> None:
+def test_a_timm_run_whose_own_tensors_exceed_the_gpu_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_timm_a100, "timm_modules", lambda: {"vgg16": "vgg"})
     counted = "vgg16,{},FakeTensor estimate by authors (MB): {},nvidia-smi,{}"
     rows = (counted.format(8, 36000.5, 38.9), counted.format(16, 72000.1, 39.2))
-    read = read_timm_a100(table(tmp_path, "x", TIMM_COUNTED, *rows))
-    # Without timm the other row is skipped too, for that reason.
-    assert [one.row for one in read.skipped if "exceed the GPU" in one.reason] == ["3"]
+    read = _timm_a100.read_timm_a100(table(tmp_path, "x", TIMM_COUNTED, *rows))
+    assert [case.workload.batch_size for case in read.cases] == [8]
+    assert [(one.row, "exceed the GPU" in one.reason) for one in read.skipped] == [("3", True)]
 
 
 LITGPT_HEADER = "model,task,gpu,precision,optimizer,batch_size_per_gpu,input_shape,extra_settings,metric,value_gib"

@@ -135,7 +135,8 @@ def test_public_names():
     assert sorted(personality.__all__) == sorted(
         name
         for name in vars(personality)
-        if not name.startswith("_") and name not in ("annotations", "Any", "Callable")
+        # pytest rewrites the assertions of packages that have a plugin, and leaves names that begin with an @.
+        if not name.startswith(("_", "@")) and name not in ("annotations", "Any", "Callable")
     )
     for table in (personality.FAKE_KERNELS, personality.OUTPUT_CORRECTIONS, personality.INTERNAL_SCRATCH):
         assert all(isinstance(op, torch._ops.OpOverload) for op in table)
