@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .frameworks_forms import FORMS
+
 VOCABULARY = 10_000
 
 
@@ -133,21 +135,6 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "separable-cnn": (separable_cnn, (4, 16, 64)),
 }
 """Name → how it is built, and the batch sizes that a small machine runs in some seconds."""
-
-
-FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    **dict.fromkeys(("vgg16", "resnet50", "mobilenet-v2"), ((224, 224, 3), ())),
-    "inception-v3": ((299, 299, 3), ()),
-    "lstm-lm": ((64,), (64,)),
-    "transformer": ((128,), (128,)),
-    "bert-base": ((64,), (64,)),
-    "unet": ((128, 128, 3), (128, 128)),
-    "mlp": ((784,), ()),
-    "lenet": ((32, 32, 3), ()),
-    "gru-classifier": ((64, 64), ()),
-    "separable-cnn": ((96, 96, 3), ()),
-}
-"""One sample and its label."""
 
 
 def measure(name: str, batch_size: int) -> dict[str, Any]:
