@@ -41,6 +41,10 @@ class Positions(layers.Layer):
 _TRAIN = '''\
 def train() -> None:
     """Train on random data: memory does not depend on what the numbers are."""
+    if DEVICE == "cpu":
+        # Grappler rewrites a graph otherwise in every process, and its peak differs by up to a tenth.
+        # On a GPU it also decides the layout of convolutions: there it stays.
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with keras.device(DEVICE):
         network = model()
         # TensorFlow's own kernels: XLA would add its compiler's memory to the network's.
@@ -57,7 +61,7 @@ def render_keras(network: Network, steps: int, device: str) -> str:
     names = variables(network.input.name, [Step(layer.inputs, layer.name, layer.block) for layer in layers], far=12)
     sections = [
         docstring(network, "keras", shapes, _USAGE),
-        "import keras\nimport numpy as np\nfrom keras import layers",
+        "import keras\nimport numpy as np\nimport tensorflow as tf\nfrom keras import layers",
         f'BATCH_SIZE = {network.batch_size}\nSTEPS = {steps}\nDEVICE = "{"gpu" if device == "cuda" else "cpu"}"',
     ]
     functions = [
