@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ._query import Query
 
-__all__ = ["Layer", "draw", "draw_uneven", "of_layer", "vary"]
+__all__ = ["Layer", "draw", "draw_uneven", "of_layer", "shrunk", "vary"]
 
 Layer = Sequence[int]
 """channels, height, width, outputs, two of each: window, stride, padding, dilation; then groups."""
@@ -24,6 +24,7 @@ LARGEST = 6_500_000
 
 SIDES = (128, 160, 176, 192, 208, 224, 240, 256, 272, 288, 300, 320, 352, 384, 416, 448, 480, 512)
 USUAL_SIDES = (224, 224, 224, 256, 288)
+SMALL_SIDES = (32, 32, 64)
 WIDTHS = (0.25, 0.5, 0.5, 0.625, 0.75, 0.75, 0.8, 0.9, 1.1, 1.2, 1.25, 1.25, 1.5, 1.5, 1.75, 2.0, 2.0, 3.0, 4.0)
 
 
@@ -52,6 +53,14 @@ def vary(rng: random.Random, layers: Sequence[Layer]) -> Layer:
         made = of_layer(layer, 1, "fprop", "float32", False).y[2:]
         if min(made) >= 1 and max(channels * height * width, outputs * made[0] * made[1]) <= LARGEST:
             return layer
+
+
+def shrunk(rng: random.Random, layer: Layer) -> Layer | None:
+    """The layer when the network is fed images of 32 or 64 pixels a side, as CIFAR has them; None if none are left."""
+    channels, height, width, *rest = layer
+    ratio = rng.choice(SMALL_SIDES) / USUAL_SIDES[0]
+    small = (channels, max(round(height * ratio), 1), max(round(width * ratio), 1), *rest)
+    return small if min(of_layer(small, 1, "fprop", "float32", False).y[2:]) >= 1 else None
 
 
 def _other_widths(rng: random.Random, channels: int, outputs: int, groups: int) -> tuple[int, int, int]:

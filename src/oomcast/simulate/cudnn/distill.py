@@ -32,7 +32,7 @@ from ...units import MiB
 from ._choice import Choice, Choosing
 from ._formulas import features, fitting, sizes_of
 from ._query import Query, takes_cudnn
-from ._shapes import Layer, draw, draw_uneven, of_layer, vary
+from ._shapes import Layer, draw, draw_uneven, of_layer, shrunk, vary
 from ._table import OLDER_FILE, SCHEMA, Table, compress, shipped_table, tree_key
 from ._tree import LEAF, SCALE, pack
 
@@ -46,6 +46,8 @@ EXAMPLES = {
     80: "a100-40gb", 90: "h100-80gb", 86: "rtx-3090", 100: "b200", 89: "rtx-4090", 120: "rtx-5090", 75: "rtx-2080-ti",
     70: "v100-16gb",
 }  # fmt: skip
+TRAINED_ON_SMALL_IMAGES = (70, 75, 80, 86, 89)
+"""Every architecture may be, but each of the others would add 12 kB to a table that is to stay below 2 MB."""
 TOLERANCE = 0.03
 """How near a formula must come to an answer to be called its formula: within the 5 % that are promised."""
 UNEVEN = 30000
@@ -78,6 +80,8 @@ class Part(NamedTuple):
     """How many layers are changed at random; half as many are wholly drawn."""
     uneven: int = 0
     """How many layers are drawn whose numbers of channels are no multiples of anything."""
+    shrunk: bool = False
+    """Whether every layer is asked for small images too."""
 
     @property
     def name(self) -> str:
@@ -92,9 +96,10 @@ def parts(effort: int) -> Iterator[Part]:
 
     modern = [architecture for architecture in EXAMPLES if architecture >= 80]
     for architecture in EXAMPLES:
-        usual = part(architecture, "float32", True, False, *((5, 10000) if architecture in modern else (2, 3000)))
-        # Measured networks of uneven widths are known of this one alone, and its trees grow much by them.
-        yield usual._replace(uneven=UNEVEN * effort if architecture == 80 else 0)
+        usual = part(architecture, "float32", True, False, 5, 10000)
+        # Measured networks of uneven widths are known of one alone, whose trees grow much by them; old ones' do not.
+        uneven = UNEVEN if architecture == 80 else 0 if architecture in modern else UNEVEN // 3
+        yield usual._replace(uneven=uneven * effort, shrunk=architecture in TRAINED_ON_SMALL_IMAGES)
     for architecture in EXAMPLES:
         yield part(architecture, "float16", True, False, 2, 5000)
     for architecture in EXAMPLES:
@@ -120,6 +125,10 @@ def learnt_queries(part: Part, layers: Sequence[Layer], gpu: Gpu) -> list[Query]
     for _ in range(part.varied):
         batch = rng.choice(BATCHES if rng.random() < 0.8 else OTHER_BATCHES)
         chosen.append((vary(rng, layers), batch))
+    if part.shrunk:
+        small = random.Random("small 1")
+        shrunken = [(shrunk(small, layer), small.choice(BATCHES)) for layer in layers]
+        chosen += ((layer, batch) for layer, batch in shrunken if layer is not None)
     found = [_of_layer(layer, batch, kind, part) for layer, batch in chosen for kind in KINDS]
     uneven = random.Random("uneven 1")
     for number in range(part.uneven * UNEVEN_WEIGHTS):
