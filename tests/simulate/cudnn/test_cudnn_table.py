@@ -218,11 +218,17 @@ def test_tf32_makes_no_difference_before_ampere() -> None:
     assert len(keys) == 1
 
 
-def test_a_tree_survives_packing() -> None:
-    # row[1] <= 2.5 ? (row[0] <= -1 ? 7 : 8) : 9
-    kinds, values = bytes((1, 0, LEAF, LEAF, LEAF)), [int(2.5 * SCALE), -SCALE, 7, 8, 9]
-    for tree in (Tree(kinds, values), unpack(pack(kinds, values), 5)):
-        assert [tree.leaf_of(row) for row in ((-2.0, 0.0), (0.0, 2.5), (0.0, 2.6))] == [7, 8, 9]
+def test_trees_survive_packing() -> None:
+    # row[1] <= 2.5 ? (row[0] <= -1 ? 7 : 8) : 9, and row[0] <= 0 ? 300 : -1
+    first = (bytes((1, 0, LEAF, LEAF, LEAF)), [int(2.5 * SCALE), -SCALE, 7, 8, 9])
+    second = (bytes((0, LEAF, LEAF)), [0, 300, -1])
+    rows = ((-2.0, 0.0), (0.5, 2.5), (0.5, 2.6))
+    packed = pack([first, second])
+    for one, other in ((Tree(*first), Tree(*second)), unpack(packed, [5, 3])):
+        assert [one.leaf_of(row) for row in rows] == [7, 8, 9]
+        assert [other.leaf_of(row) for row in rows] == [300, -1, -1]
+    with pytest.raises(ValueError, match="are not 7 nodes"):
+        unpack(packed, [5, 2])
 
 
 def test_formulas_find_themselves() -> None:

@@ -28,7 +28,7 @@ FILE = "table.bin"
 """Of cuDNN 9.20: every architecture, dtype and layout."""
 OLDER_FILE = "table-9.10.bin"
 """Of cuDNN 9.10, whose answers are those of 9.8: the parts that measured runs tell apart from the newest."""
-SCHEMA = 3
+SCHEMA = 4
 ARCHITECTURES = (70, 75, 80, 86, 89, 90, 100, 120)
 
 
@@ -130,16 +130,9 @@ class Table:
         if key not in self._loaded:
             start, length, nodes = self._places[key]
             try:
-                packed = decompress(self._packed[start : start + length])
-            except lzma.LZMAError as problem:
-                raise self._broken(problem) from problem
-            starts = [3 * sum(nodes[:voice]) for voice in range(len(nodes) + 1)]
-            if starts[-1] != len(packed):
-                raise self._broken(f"the trees of {key} are not whole")
-            self._loaded[key] = tuple(
-                unpack(packed[begin:end], count)
-                for begin, end, count in zip(starts[:-1], starts[1:], nodes, strict=True)
-            )
+                self._loaded[key] = unpack(decompress(self._packed[start : start + length]), nodes)
+            except (lzma.LZMAError, ValueError) as problem:
+                raise self._broken(f"the trees of {key} are not whole ({problem})") from problem
         return self._loaded[key]
 
 

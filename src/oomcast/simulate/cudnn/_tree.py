@@ -1,7 +1,8 @@
-"""Decision trees as the table stores them: three bytes a node, each followed by its left side, then its right."""
+"""Decision trees as the table stores them: three bytes a node, each node before its left side, then its right."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from array import array
 from collections.abc import Sequence
@@ -42,21 +43,39 @@ def _right_children(kinds: bytes) -> array[int]:
     return right
 
 
-def pack(kinds: bytes, values: Sequence[int]) -> bytes:
-    """Bytes of one tree; low and high bytes apart, which compresses better."""
-    numbers = array("h", values)
+def pack(trees: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
+    """Bytes of some trees: the kinds of all nodes, then their values, sorted by kind.
+
+    The thresholds of one feature are alike, and so are leaves; low and high bytes apart: both compress better so.
+    """
+    kinds = b"".join(tree_kinds for tree_kinds, _ in trees)
+    values = [value for _, tree_values in trees for value in tree_values]
+    numbers = array("h", (values[at] for at in _by_kind(kinds)))
     if sys.byteorder == "big":
         numbers.byteswap()
     raw = numbers.tobytes()
     return kinds + raw[0::2] + raw[1::2]
 
 
-def unpack(packed: bytes, nodes: int) -> Tree:
-    """The tree of that many nodes that begins `packed`."""
-    raw = bytearray(2 * nodes)
-    raw[0::2], raw[1::2] = packed[nodes : 2 * nodes], packed[2 * nodes : 3 * nodes]
+def unpack(packed: bytes, nodes: Sequence[int]) -> tuple[Tree, ...]:
+    """The trees of `packed`, which have that many nodes each; raises ValueError if it holds others."""
+    count = sum(nodes)
+    if len(packed) != 3 * count:
+        raise ValueError(f"{len(packed)} bytes are not {count} nodes")
+    kinds = packed[:count]
+    raw = bytearray(2 * count)
+    raw[0::2], raw[1::2] = packed[count : 2 * count], packed[2 * count :]
     numbers = array("h")
     numbers.frombytes(bytes(raw))
     if sys.byteorder == "big":
         numbers.byteswap()
-    return Tree(packed[:nodes], numbers)
+    values = array("h", bytes(2 * count))
+    for at, number in zip(_by_kind(kinds), numbers, strict=True):
+        values[at] = number
+    ends = list(itertools.accumulate(nodes))
+    return tuple(Tree(kinds[end - size : end], values[end - size : end]) for end, size in zip(ends, nodes, strict=True))
+
+
+def _by_kind(kinds: bytes) -> list[int]:
+    """Places of nodes, kind by kind; within one in their order."""
+    return sorted(range(len(kinds)), key=kinds.__getitem__)

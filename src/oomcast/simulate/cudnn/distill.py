@@ -296,7 +296,7 @@ def agreement(
 
 
 def table_bytes(version: int, trees: dict[str, list[Nodes]], head: dict[str, Any]) -> bytes:
-    packed = {key: compress(b"".join(pack(*tree) for tree in voices)) for key, voices in trees.items()}
+    packed = {key: compress(pack(voices)) for key, voices in trees.items()}
     described = {
         "schema": SCHEMA,
         "cudnn": f"{version // 10000}.{version // 100 % 100}",
