@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 GROUNDTRUTH ?= ../shared/groundtruth
 
-.PHONY: setup demo test test-tensorflow test-jax test-onnx check lint types imports bench clean
+.PHONY: setup demo test test-tensorflow test-jax test-mxnet test-onnx check lint types imports bench clean
 
 setup: .venv/.installed-dev
 
@@ -42,6 +42,15 @@ test-tensorflow: .venv-tensorflow/.installed
 test-jax: .venv-jax/.installed
 	.venv-jax/bin/python -m pytest tests/capture/jax
 
+# MXNet runs with Python 3.10 and 3.11 only: say which one, if it is not python3 (make test-mxnet PYTHON=python3.11).
+.venv-mxnet/.installed: pyproject.toml constraints-mxnet.txt
+	$(PYTHON) -m venv .venv-mxnet
+	.venv-mxnet/bin/pip install -q -c constraints-mxnet.txt -e . mxnet numpy pytest hypothesis
+	touch $@
+
+test-mxnet: .venv-mxnet/.installed
+	.venv-mxnet/bin/python -m pytest tests/capture/mxnet
+
 .venv-onnx/.installed: pyproject.toml constraints-onnx.txt
 	$(PYTHON) -m venv .venv-onnx
 	.venv-onnx/bin/pip install -q -c constraints-onnx.txt -e . onnx onnxruntime pytest hypothesis
@@ -60,10 +69,10 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
-check: lint types imports test test-tensorflow test-jax test-onnx
+check: lint types imports test test-tensorflow test-jax test-mxnet test-onnx
 
 bench: setup
 	$(BIN)/python -m bench $(GROUNDTRUTH)
 
 clean:
-	rm -rf .venv .venv-tensorflow .venv-jax .venv-onnx .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .venv-tensorflow .venv-jax .venv-mxnet .venv-onnx .mypy_cache .ruff_cache .pytest_cache build dist

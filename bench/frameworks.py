@@ -25,7 +25,7 @@ from typing import Any
 
 from .report import Bar, Outcome, as_mib, console, print_outcome
 
-FRAMEWORKS: Mapping[str, str] = {name: f"bench.frameworks_{name}" for name in ("tensorflow", "jax", "onnx")}
+FRAMEWORKS: Mapping[str, str] = {name: f"bench.frameworks_{name}" for name in ("tensorflow", "jax", "mxnet", "onnx")}
 """Name → the module that has its `MODELS` and prints the figures of one, run with a model's name and a batch size."""
 
 MOST_MEDIAN = 0.05

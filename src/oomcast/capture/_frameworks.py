@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BadInput, UnknownName
 from ..workload import FRAMEWORKS, JobKind, Workload
+from ._environments import ENVIRONMENTS, environment_python
 
 __all__ = [
     "OtherFramework",
@@ -86,8 +87,13 @@ def check_framework(model: Any, asked: str) -> None:
 
 
 def interpreter_of(framework: str) -> str:
-    """The Python that has the framework: `OOMCAST_PYTHON_TENSORFLOW` and the like, else the one that runs oomcast."""
-    return os.environ.get(f"OOMCAST_PYTHON_{framework.upper()}") or sys.executable
+    """The Python that has the framework.
+
+    `OOMCAST_PYTHON_TENSORFLOW` and the like say it, else it is the one of an environment that `oomcast environment`
+    made, else the one that runs oomcast.
+    """
+    told = os.environ.get(f"OOMCAST_PYTHON_{framework.upper()}")
+    return told or environment_python(framework) or sys.executable
 
 
 def load_packages(packages: Iterable[str]) -> None:
@@ -106,8 +112,11 @@ def require_packages(framework: str, packages: Iterable[str]) -> None:
 
 def missing_framework(framework: str, package: str) -> BadInput:
     """For a framework that is not installed where it was looked for."""
+    how = f"install it with: pip install 'oomcast[{framework}]'"
+    if framework in ENVIRONMENTS:
+        how = f"make an environment that has it with: oomcast environment make {framework}"
     return BadInput(
-        f"this job needs {package}, which is not installed; install it with: pip install 'oomcast[{framework}]', "
+        f"this job needs {package}, which is not installed; {how}, "
         f"or say in OOMCAST_PYTHON_{framework.upper()} which Python has it."
     )
 

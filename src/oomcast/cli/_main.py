@@ -22,6 +22,7 @@ from . import (
     _dataset,
     _devices,
     _diff,
+    _environment,
     _equation,
     _estimate,
     _fit,
@@ -45,6 +46,7 @@ _COMMANDS = (
     _replay,
     _diff,
     _devices,
+    _environment,
     _bench,
 )
 _INTERRUPTED = 130

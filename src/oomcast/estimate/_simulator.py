@@ -11,7 +11,9 @@ from ..simulate import (
     DeviceFacts,
     History,
     LiveBlock,
+    TempSpace,
     Timeline,
+    Workspace,
     WorkspaceTable,
     least_capacity,
     pool_limit,
@@ -123,7 +125,8 @@ class Simulation:
         # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
         benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
         self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark)
-        self._rules = WorkspaceTable(facts).with_rules(self.convolutions)
+        table = WorkspaceTable(facts).with_rules(self.convolutions)
+        self._rules: Workspace = TempSpace(trace, table) if target.stack.framework == "mxnet" else table
         self.trace = with_benchmark(trace) if benchmark else trace
         self._settings = settings = target.settings
         self._endless = settings.endless() if isinstance(settings, BfcSettings) else settings

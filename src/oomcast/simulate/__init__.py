@@ -23,6 +23,7 @@ from ._workspace import (
     cublas_workspace_size,
 )
 from .bfc import BfcAllocator, BfcSettings, pool_limit, system_reserve
+from .mxnet import StoragePool, StoragePoolSettings, TempSpace
 
 __all__ = [
     "CUBLAS_RULES",
@@ -52,6 +53,9 @@ __all__ = [
     "Settings",
     "Snapshot",
     "SpanPeak",
+    "StoragePool",
+    "StoragePoolSettings",
+    "TempSpace",
     "Timeline",
     "Transient",
     "Workspace",

@@ -8,10 +8,11 @@ from ._blocks import Block
 from ._caching_allocator import CachingAllocator
 from ._settings import AllocatorSettings
 from .bfc import BfcAllocator, BfcSettings
+from .mxnet import StoragePool, StoragePoolSettings
 
 __all__ = ["Allocator", "Settings", "new_allocator", "settings_for"]
 
-Settings = AllocatorSettings | BfcSettings
+Settings = AllocatorSettings | BfcSettings | StoragePoolSettings
 """Whose they are says which allocator it is."""
 
 
@@ -23,6 +24,8 @@ def settings_for(framework: str, alloc_conf: str | None = None) -> Settings:
     """How a framework's allocator is set up, with what the user says of it."""
     if framework == "torch":
         return AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
+    if framework == "mxnet":
+        return StoragePoolSettings.parse(alloc_conf) if alloc_conf else StoragePoolSettings()
     settings = _XLA if framework == "jax" else BfcSettings()
     return settings.changed(alloc_conf) if alloc_conf else settings
 
@@ -52,4 +55,6 @@ def new_allocator(
     """An empty allocator; without settings it is torch's."""
     if isinstance(settings, BfcSettings):
         return BfcAllocator(settings, capacity=capacity, device_total=device_total)
+    if isinstance(settings, StoragePoolSettings):
+        return StoragePool(settings, capacity=capacity, device_total=device_total)
     return CachingAllocator(settings, capacity=capacity, device_total=device_total)

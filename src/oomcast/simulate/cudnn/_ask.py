@@ -207,7 +207,9 @@ def _installed_version() -> tuple[int, int] | None:
     return None
 
 
+@functools.cache
 def _system_has_it() -> bool:
+    """Kept, as ctypes starts a compiler and a linker to look, and every simulation asks."""
     return sys.platform == "linux" and ctypes.util.find_library("cudnn_graph") is not None
 
 

@@ -7,24 +7,14 @@ import hashlib
 import json
 import os
 import sqlite3
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from ..._folders import cache_folder
 
 __all__ = ["AnswerCache", "cache_folder", "key_of"]
 
 SCHEMA = 1
-
-
-def cache_folder() -> Path:
-    """Where oomcast keeps what it can make again: `OOMCAST_CACHE_DIR`, else the user's cache folder."""
-    given = os.environ.get("OOMCAST_CACHE_DIR")
-    if given:
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "oomcast"
-    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "oomcast"
 
 
 def key_of(*parts: object) -> str:

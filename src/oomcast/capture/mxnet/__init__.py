@@ -1,0 +1,1 @@
+"""MXNet → Trace: a Gluon block or a Symbol, its gradients, and the memory plan that MXNet makes of them."""
