@@ -127,6 +127,31 @@ def test_training_keeps_what_gradients_read() -> None:
     assert trace.unsupported == {}
 
 
+def test_trained_max_pooling_keeps_indices_in_place_of_its_input() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("Unsqueeze", ["a", "axes"], ["b"]),
+        helper.make_node("Neg", ["b"], ["c"]),
+        helper.make_node("MaxPool", ["c"], ["d"], kernel_shape=[2], strides=[2]),
+        helper.make_node("Neg", ["d"], ["y"]),
+    ]
+    axes = numpy_helper.from_array(numpy.array([1], "int64"), "axes")
+    graph = to_graph(model_of(nodes, [weight("w", SIDE), axes]), Workload.create(Job, batch_size=SIDE))
+    trace = follow_training(graph, 1, "sgd", on_gpu=False, versions={}, workload={})
+    kept = {a.module: a.nbytes for a in trace.allocations if a.category is Category.ACTIVATION}
+
+    assert kept["indices of d"] == SIDE * SIDE // 2 * 8
+    assert "c" not in kept
+
+
+def test_weights_have_a_gradient_in_the_making_and_one_that_is_accumulated() -> None:
+    graph = to_graph(mlp(), Workload.create(Job, batch_size=4))
+    trace = follow_training(graph, 2, "sgd", on_gpu=False, versions={}, workload={})
+
+    assert sum(a.nbytes for a in trace.allocations if a.category is Category.GRADIENT) == WEIGHTS
+    assert peak_of(trace) > 3 * WEIGHTS
+
+
 def test_an_unknown_gradient_keeps_everything_and_is_told() -> None:
     nodes = [helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Det", ["a"], ["y"])]
     graph = to_graph(model_of(nodes, [weight("w", SIDE)]), Workload.create(Job, batch_size=SIDE))

@@ -41,7 +41,6 @@ _INPUTS: dict[str, tuple[int, ...]] = {
     "Clip": (0,),
     "LeakyRelu": (0,),
     "Softplus": (0,),
-    "MaxPool": (0,),
     "LSTM": (0, 1, 2),
     "GRU": (0, 1, 2),
     "RNN": (0, 1, 2),
@@ -63,7 +62,7 @@ _OUTPUTS: dict[str, tuple[int, ...]] = {
     "Elu": (0,),
     "Selu": (0,),
     "Dropout": (1,),
-    "MaxPool": (0,),
+    "MaxPool": (1,),  # where the largest ones were
     "LSTM": (0, 1, 2),
     "GRU": (0, 1),
     "RNN": (0, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from oomcast.trace import Category, Phase, Trace
 
@@ -114,8 +115,10 @@ def follow_training(
     """Forward, then every node's gradient in turn, then the optimizer on all weights.
 
     A value lives until the last gradient that reads it; the gradient of a value that several nodes read is summed in
-    one place; gradients of weights live until the optimizer has used them.
+    one place. Gradients of weights live to the end of the backward pass; then they are added to arrays that stay, as
+    ONNX Runtime's training does it, and the optimizer reads those.
     """
+    graph = _with_indices(graph)
     unsupported: Counter[str] = Counter(graph.unsupported)
     path = _with_gradient(graph)
     needed: dict[str, int] = {}  # value → number of the last gradient that reads it, counted backwards
@@ -132,15 +135,16 @@ def follow_training(
     record = runner.record
     trained = [name for name in graph.weights if name in path]
     for name in trained:
+        runner.allocate(graph.tensors[name], Category.GRADIENT, "accumulated gradient", name)
         for _ in range(SLOTS[optimizer]):
             runner.allocate(graph.tensors[name], Category.OPTIMIZER_STATE, optimizer, name)
     for step in range(steps):
         runner.inputs(step)
         runner.forward(step)
         _backward(runner, step, path, needed)
-        record.enter(Phase.OPTIMIZER, step)
         for name in trained:
             runner.free(f"gradient of {name}")
+        record.enter(Phase.OPTIMIZER, step)
         runner.end_of_step()
     return record.trace(
         unsupported=dict(unsupported), assumptions=tuple(assumptions), versions=versions, workload=workload
@@ -154,6 +158,19 @@ def _gates(graph: Graph, node: Node) -> int:
         return 0
     length, batch, _ = graph.tensors[node.inputs[0]].shape
     return length * batch * count * int(node.attributes["hidden_size"]) * graph.tensors[node.inputs[0]].itemsize
+
+
+def _with_indices(graph: Graph) -> Graph:
+    """Max pooling that is trained also tells where the largest ones were, as ONNX Runtime's gradient wants it."""
+    tensors = dict(graph.tensors)
+    nodes = []
+    for node in graph.nodes:
+        if node.type == "MaxPool" and len(node.outputs) == 1:
+            indices = f"indices of {node.outputs[0]}"
+            tensors[indices] = Tensor(tensors[node.outputs[0]].shape, "int64", 8)
+            node = replace(node, outputs=(node.outputs[0], indices))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
 def _with_gradient(graph: Graph) -> frozenset[str]:
@@ -187,8 +204,7 @@ def _backward(runner: _Runner, step: int, path: frozenset[str], needed: dict[str
             for name in dict.fromkeys(node.inputs):
                 key = f"gradient of {name}"
                 if name in path and key not in runner.blocks:
-                    category = Category.GRADIENT if name in graph.weights else Category.TEMPORARY
-                    runner.blocks[key] = runner.make(name, category, f"{node.type}Grad", node.name or name)
+                    runner.blocks[key] = runner.make(name, Category.TEMPORARY, f"{node.type}Grad", node.name or name)
             if node.type in ("Conv", "ConvTranspose"):
                 if node.inputs[0] in path:
                     runner.kernel(node, "conv_dgrad")

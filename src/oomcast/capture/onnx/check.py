@@ -22,7 +22,7 @@ from .._record import peak_of
 from ._read import to_graph
 from ._run import follow_inference
 
-__all__ = ["figures_of_run"]
+__all__ = ["figures_of_run", "taken_in_a_run"]
 
 _TAKEN = re.compile(r"Extended allocation by (\d+) bytes")
 
@@ -50,13 +50,13 @@ def figures_of_run(model: Any, batch_size: int) -> dict[str, Any]:
     resident = sum(graph.tensors[name].nbytes for name in (*graph.weights, *graph.inputs))
     return {
         "estimated": estimated,
-        "measured": resident + _taken_in_a_run(model, feeds),
+        "measured": resident + taken_in_a_run(model, feeds),
         "weights": sum(graph.tensors[name].nbytes for name in graph.weights),
         "parameters": sum(math.prod(graph.tensors[name].shape) for name in graph.weights),
     }
 
 
-def _taken_in_a_run(model: Any, feeds: dict[str, Any]) -> int:
+def taken_in_a_run(model: Any, feeds: dict[str, Any]) -> int:
     """Bytes that the arena had to take in the second run: the values in between, the outputs, kernels' scratch."""
     state = onnxruntime.capi._pybind_state
     onnxruntime.set_default_logger_severity(1)
