@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 import oomcast
 from oomcast.capture import guess_framework
 from oomcast.capture._frameworks import OtherFramework, check_framework, framework_of, missing_framework
+from oomcast.capture._messages import Answer, Request
 from oomcast.errors import BadInput, UnknownName
 from oomcast.workload import Workload
 
@@ -22,6 +26,7 @@ from oomcast.workload import Workload
         ("import keras\nimport numpy\n", "tensorflow"),
         ("from tensorflow.keras import layers\n", "tensorflow"),
         ("import jax.numpy as jnp\n", "jax"),
+        ("from mxnet import gluon\n", "mxnet"),
         ("def model():\n    import keras\n", "tensorflow"),
         ("import keras\nimport torch\n", "torch"),  # it may be either: torch's capture finds out
         ("import numpy\n", "torch"),
@@ -55,37 +60,68 @@ def test_names_of_frameworks_are_checked_and_spelt_as_people_do() -> None:
     assert "framework" not in Workload.create("zoo:mlp").as_dict()
 
 
-def test_a_framework_without_a_capture_yet_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "job.py"
-    path.write_text("import mxnet\n")
-
-    with pytest.raises(BadInput, match="mxnet"):
-        oomcast.estimate(path, batch_size=1, device="a100-40gb")
-
-
 def test_what_is_missing_names_the_extra() -> None:
     assert "pip install 'oomcast[tensorflow]'" in str(missing_framework("tensorflow", "keras"))
+    assert "oomcast environment make mxnet" in str(missing_framework("mxnet", "mxnet"))
 
 
 @pytest.mark.parametrize(
-    ("framework", "package", "file", "text"),
+    ("package", "file", "text", "told"),
     [
-        ("tensorflow", "tensorflow", "job.py", "import keras\n"),
-        ("jax", "jax", "job.py", "from flax import linen\n"),
-        ("onnx", "onnx", "model.onnx", "not read"),
+        ("tensorflow", "job.py", "import keras\n", r"oomcast\[tensorflow\]"),
+        ("jax", "job.py", "from flax import linen\n", r"oomcast\[jax\]"),
+        ("mxnet", "job.py", "from mxnet import gluon\n", "oomcast environment make mxnet"),
+        ("onnx", "model.onnx", "not read", r"oomcast\[onnx\]"),
     ],
 )
 def test_a_job_whose_framework_is_not_installed_is_told_what_to_install(
-    tmp_path: Path, framework: str, package: str, file: str, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, file: str, text: str, told: str
 ) -> None:
+    monkeypatch.setenv("OOMCAST_CACHE_DIR", str(tmp_path))  # without environments
     found = importlib.util.find_spec(package)
     if found is not None and found.origin is not None:  # else it is only a folder of tests of that name
         pytest.skip(f"{package} is installed here")
     path = tmp_path / file
     path.write_text(text + "\ndef model(): ...\n\ndef batch(n): ...\n")
 
-    with pytest.raises(BadInput, match=rf"oomcast\[{framework}\]"):
+    with pytest.raises(BadInput, match=told):
         oomcast.estimate(path, batch_size=1, device="a100-40gb")
+
+
+WITHOUT_TORCH = """
+import sys
+
+class NoTorch:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, NoTorch)
+from oomcast.capture.torch.server import main
+main()
+"""
+
+
+def test_torch_is_told_too_if_it_is_missing() -> None:
+    request = Request(Workload.create("zoo:mlp"), "a100-40gb")
+    line = json.dumps({"workload": request.workload.as_dict(), "gpu": request.gpu}).encode() + b"\n"
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], input=line, capture_output=True, check=True)
+    answer = Answer.from_bytes(ran.stdout)
+
+    assert answer is not None
+    assert (answer.error, answer.exit_code) == ("BadInput", 2)
+    assert "pip install 'oomcast[torch]'" in answer.message
+
+
+def test_so_it_is_for_a_job_that_is_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("oomcast.capture.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    job = type("Job", (), {"model": staticmethod(lambda: None), "batch": staticmethod(lambda batch_size: None)})
+
+    with pytest.raises(BadInput, match=r"needs torch.*oomcast\[torch\]"):
+        oomcast.estimate(job, batch_size=1, device="a100-40gb")
 
 
 def test_a_model_file_is_of_onnx_whatever_is_said(tmp_path: Path) -> None:

@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 
-import torch
-from torch import nn
-
-from oomcast.workload import Workload
-
-from .._messages import Request
+from .._frameworks import load_packages, missing_framework
+from .._messages import Answer, Request
 from .._serve import serve
-from .jobs._vision import import_library
-from .worker import answer_request, capture_here
 
-__all__ = ["main", "warm_up"]
-
-_LIBRARIES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
+__all__ = ["main"]
 
 
 def main() -> None:
-    """Answer requests until stdin closes."""
-    serve(answer_request, warm_up, _load_library)
+    """Answer requests until stdin closes; whether torch is there is said when one comes."""
+    load_packages(["torch"])
+    if "torch" not in sys.modules:
+        serve(_without_torch, lambda: None)
+        return
+    from ._warm_up import load_library, warm_up
+    from .worker import answer_request
+
+    serve(answer_request, warm_up, load_library)
 
 
-def _load_library(request: Request) -> None:
-    with contextlib.suppress(Exception):
-        library = _LIBRARIES.get(request.workload.job.kind.value)
-        if library is not None:
-            import_library(library)
-
-
-def warm_up() -> None:
-    """Capture something small here: what torch loads and prepares at first use, every fork then has already."""
-    workload = Workload.create(_SmallJob, batch_size=2, steps=1, precision="amp-fp16")
-    with contextlib.suppress(Exception):
-        capture_here(workload, "a100-40gb")
-
-
-class _SmallJob:
-    """The operators that most models have."""
-
-    @staticmethod
-    def model() -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
-        )
-
-    @staticmethod
-    def batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.randn(batch_size, 3, 8, 8), torch.zeros(batch_size, dtype=torch.long)
+def _without_torch(request: Request) -> Answer:
+    told = missing_framework("torch", "torch")
+    return Answer(error=type(told).__name__, message=str(told), exit_code=told.exit_code)
 
 
 if __name__ == "__main__":
