@@ -1,4 +1,4 @@
-"""The largest batch by `oomcast.fit` against the one found by captures alone: `python -m bench.largest_batch`."""
+"""The largest batch by `oomcast.fit` against captures of every larger one: `python -m bench.largest_batch`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from .report import Bar, Outcome, print_outcome
 __all__ = ["JOBS", "Row", "run"]
 
 CONFIDENCE = 0.95
-_BELOW, _ABOVE = 1, 3
+_IN_A_ROW = 8
+_FAR = (1.1, 1.25, 1.5, 2.0)
 _STEPS = 2
 """The second step has the optimizer's state; a third would only make captures longer."""
 SEARCHING = tuple(f"advise/{name}.py" for name in ("_fit", "_judge", "_parameters", "_trace_family"))
@@ -96,8 +97,9 @@ class Row:
     captures: int
     verified: bool
     by_captures: int | None
-    """The largest that fits when nothing but captures is used."""
-    reference_captures: int
+    """The largest that fits, when every larger one is captured."""
+    halving: int
+    """Captures that halving alone would take to get there."""
     seconds: float
 
 
@@ -142,40 +144,41 @@ def _row(name: str, device: str, options: dict[str, Any], label: str) -> Row:
                 verdicts[batch_size] = False
         return verdicts[batch_size]
 
-    reference = _by_captures(fits)
-    for batch_size in range(max(reference - _BELOW, 1), reference + _ABOVE + 1):
-        fits(batch_size)
-    if found.value is not None:
-        for batch_size in range(found.value, found.value + _ABOVE + 1):
-            fits(batch_size)
-    largest = max((batch_size for batch_size, fit in verdicts.items() if fit), default=None)
+    start = found.value or 1
+    largest = max((one for one in (start, *(int(start * far) for far in _FAR)) if fits(one)), default=0)
+    batch_size = largest + 1
+    while batch_size <= largest + _IN_A_ROW:
+        largest = batch_size if fits(batch_size) else largest
+        batch_size += 1
     return Row(
-        name, device, label, found.value, found.captures, not found.unverified, largest, len(verdicts), found.seconds
+        name,
+        device,
+        label,
+        found.value,
+        found.captures,
+        not found.unverified,
+        largest or None,
+        _halving(largest),
+        found.seconds,
     )
 
 
-def _by_captures(fits: Callable[[int], bool]) -> int:
-    """Halving, with a capture for every question."""
-    low, high = 0, 8
-    while fits(high):
-        low, high = high, high * 4
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle) or (middle == 1 and fits(2)):
-            low = max(middle, 2) if not fits(middle) else middle
-        else:
-            high = middle
-    return low
+def _halving(largest: int) -> int:
+    """Questions, from 8 upwards and then by halves."""
+    low, high, asked = 0, 8, 1
+    while high <= largest:
+        low, high, asked = high, high * 4, asked + 1
+    return asked + (high - low - 1).bit_length()
 
 
 def _outcome(rows: list[Row]) -> Outcome:
     same = sum(row.found == row.by_captures for row in rows)
     most = max((row.captures for row in rows), default=0)
     mean = sum(row.captures for row in rows) / max(len(rows), 1)
-    reference = sum(row.reference_captures for row in rows) / max(len(rows), 1)
+    halving = sum(row.halving for row in rows) / max(len(rows), 1)
     return Outcome(
-        "The largest batch that fits, by oomcast.fit and by captures alone",
-        ("job", "GPU", "settings", "found", "captures", "next captured", "by captures alone", "of them"),
+        "The largest batch that fits, by oomcast.fit and by captures",
+        ("job", "GPU", "settings", "found", "captures", "next captured", "by captures", "halving"),
         [
             (
                 row.job,
@@ -185,7 +188,7 @@ def _outcome(rows: list[Row]) -> Outcome:
                 str(row.captures),
                 "yes" if row.verified else "no",
                 str(row.by_captures),
-                str(row.reference_captures),
+                str(row.halving),
             )
             for row in rows
         ],
@@ -194,8 +197,8 @@ def _outcome(rows: list[Row]) -> Outcome:
             Bar(f"at most {MOST_CAPTURES} captures a job", f"{most}, mean {mean:.1f}", most <= MOST_CAPTURES),
         ],
         (
-            "captures alone: halving from 8 upwards, then every batch from 1 below to 3 above it, and to 3 above the "
-            f"batch that was found; {reference:.1f} captures a job",
+            f"by captures: from the batch that was found on, every one until {_IN_A_ROW} in a row do not fit, and "
+            f"those 10, 25, 50 and 100 % above it; halving with a capture each would take {halving:.1f} a job",
         ),
     )
 

@@ -2,7 +2,8 @@
 
 The jobs are measured runs on A100-40GB cards: what each truly held is known. Each is estimated by several estimators.
 Half of the model families tell how far an estimator is off (a grouped conformal curve of truth / estimate, the same way
-for every estimator); the jobs of a day are drawn from the other half, so that no interval has seen its own jobs.
+for every estimator); the jobs of a day are drawn from the other half, so that no interval has seen its own jobs. Every
+day has halves of its own: with some thirty families, one that is far off decides much by the side it is on.
 
 Arrivals and durations are synthetic, since the measurements have none: a Poisson stream, and log-normal durations of
 half an hour in the median. Several days are drawn from seeds, and the figures are their means.
@@ -29,6 +30,7 @@ from oomcast.accuracy._cases import Measure
 from oomcast.advise.pack import POLICIES, Demand, Item, Problem, Replayed, Timing, parse_cards, replay
 from oomcast.learn import group_curve
 from oomcast.report._charts import STYLE
+from oomcast.report._picture import as_picture
 from oomcast.units import GiB
 
 from .report import console
@@ -59,6 +61,8 @@ class Outcome:
     estimator: str
     policy: str
     ooms_per_1000: float
+    ooms_of_days: tuple[float, float]
+    """Lowest and highest."""
     makespan: float
     mean_wait: float
     mean_turnaround: float
@@ -76,18 +80,18 @@ def main() -> int:
     parser.add_argument("--accept-stale", action="store_true", help="use traces that older code captured")
     parser.add_argument("--estimates", type=Path, help="keep the estimates in this file, or take them from it")
     parser.add_argument("--jobs", type=int, default=500, help="of a day (default: 500)")
-    parser.add_argument("--days", type=int, default=3, help="days, each with its seed (default: 3)")
+    parser.add_argument("--days", type=int, default=8, help="days, each with its seed (default: 8)")
     parser.add_argument("--gpus", type=int, default=8, help="cards (default: 8)")
     parser.add_argument("--every", type=float, default=130.0, help="mean seconds between arrivals (default: 130)")
     parser.add_argument("--slowdown", type=float, default=0.2, help="by each other job on the card (default: 0.2)")
     parser.add_argument("--risk", type=float, default=0.05, help="bound on a card's P(OOM) (default: 0.05)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw deaths and turnaround")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw deaths and turnaround: .svg or .png")
     given = parser.parse_args()
     rows = _rows(given)
     outcomes = compare(rows, given.jobs, given.days, given.gpus, given.every, given.slowdown, given.risk)
     _print(rows, outcomes)
     if given.plot is not None:
-        given.plot.write_text(draw(outcomes), encoding="utf-8")
+        given.plot.write_bytes(as_picture(draw(outcomes), str(given.plot)))
     return 0
 
 
@@ -125,13 +129,13 @@ def _rows(given: argparse.Namespace) -> list[Row]:
 def compare(
     rows: Sequence[Row], jobs: int, days: int, gpus: int, every: float, slowdown: float, risk: float
 ) -> list[Outcome]:
-    """Every policy with every estimator, on the same days."""
-    fitted, drawn = _halves(rows)
-    demands = {name: _demands(name, fitted, drawn) for name in ESTIMATORS}
-    demands[ORACLE] = [Demand.from_bounds(row.truth, row.truth, row.truth) for row in drawn]
+    """Every policy with every estimator, on the same days; each day has its own halves of the families."""
     cards = parse_cards(f"{gpus}x{CARD}")
     found: dict[tuple[str, str], list[Replayed]] = {}
     for seed in range(days):
+        fitted, drawn = _halves(rows, seed)
+        demands = {name: _demands(name, fitted, drawn) for name in ESTIMATORS}
+        demands[ORACLE] = [Demand.from_bounds(row.truth, row.truth, row.truth) for row in drawn]
         chosen, timings = _day(seed, drawn, jobs, every)
         for estimator, known in demands.items():
             items = [Item(f"{n}", drawn[one].family, {CARD: known[one]}) for n, one in enumerate(chosen)]
@@ -146,10 +150,10 @@ def compare(
     return [_mean(estimator, policy, done) for (estimator, policy), done in found.items()]
 
 
-def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _halves(rows: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
     """By family, in turn: those that tell the error, those that are run."""
     families = sorted({row.family for row in rows})
-    random.Random(0).shuffle(families)
+    random.Random(seed).shuffle(families)
     telling = set(families[::2])
     return [row for row in rows if row.family in telling], [row for row in rows if row.family not in telling]
 
@@ -179,6 +183,7 @@ def _mean(estimator: str, policy: str, days: Sequence[Replayed]) -> Outcome:
         estimator,
         policy,
         1000 * sum(day.ooms for day in days) / sum(day.jobs for day in days),
+        (min(1000 * day.ooms / day.jobs for day in days), max(1000 * day.ooms / day.jobs for day in days)),
         of("makespan"),
         of("mean_wait"),
         of("mean_turnaround"),
@@ -189,13 +194,14 @@ def _mean(estimator: str, policy: str, days: Sequence[Replayed]) -> Outcome:
 
 
 def _print(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
-    fitted, drawn = _halves(rows)
-    console.print(f"{len(rows)} measured runs: {len(fitted)} tell the errors, {len(drawn)} are drawn from")
+    families = len({row.family for row in rows})
+    console.print(f"{len(rows)} measured runs in {families} families; each day, one half of these tells the errors")
     table = Table(box=box.SIMPLE)
     for heading in (
         "estimator",
         "policy",
         "OOM / 1000",
+        "of days",
         "makespan h",
         "wait min",
         "turnaround min",
@@ -209,6 +215,7 @@ def _print(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
             one.estimator or "–",
             one.policy,
             f"{one.ooms_per_1000:.0f}",
+            "–".join(f"{count:.0f}" for count in one.ooms_of_days),
             f"{one.makespan / 3600:.1f}",
             f"{one.mean_wait / 60:.0f}",
             f"{one.mean_turnaround / 60:.0f}",
@@ -221,7 +228,7 @@ def _print(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
     for name, known in ratios.items():
         low, middle, high = (known[round(share * (len(known) - 1))] for share in (0.05, 0.5, 0.95))
         console.print(f"truth / {name}: 5 % {low:.2f}, median {middle:.2f}, 95 % {high:.2f}")
-    console.print(f"truths: median {statistics.median(row.truth for row in drawn) / GiB:.1f} GiB")
+    console.print(f"truths: median {statistics.median(row.truth for row in rows) / GiB:.1f} GiB")
 
 
 _LEFT, _PANEL, _GAP, _ROW, _TOP = 190, 230, 60, 24, 64

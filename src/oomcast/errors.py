@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["BadInput", "CaptureFailed", "JobFailed", "OomcastError", "UnknownName", "UnreadableFile"]
+__all__ = ["BadInput", "CaptureFailed", "JobFailed", "OomcastError", "TookTooLong", "UnknownName", "UnreadableFile"]
 
 
 class OomcastError(Exception):
@@ -40,6 +40,10 @@ class JobFailed(BadInput):
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
         self.traceback = traceback
+
+
+class TookTooLong(JobFailed):
+    """The user's code did not return within the time limit: that tells of this machine more than of the job."""
 
 
 class UnreadableFile(BadInput):

@@ -53,7 +53,7 @@ def test_families_and_a_plot(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "By family" in shown
     assert "pyramid" in shown
     assert drawn.read_text(encoding="utf-8").count("<circle") == 2
-    with pytest.raises(BadInput, match="cannot write the plot"):
+    with pytest.raises(BadInput, match="there is no folder"):
         call(str(folder), *options[:-1], str(folder / "nowhere" / "plot.svg"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import oomcast
 from oomcast.advise import Price, rank_gpus, read_prices, shipped_prices
-from oomcast.devices import find_gpu
+from oomcast.devices import all_gpus, find_gpu
 from oomcast.errors import BadInput, UnreadableFile
 
 CARDS = tuple(map(find_gpu, ("gtx-1060-3gb", "gtx-1080", "rtx-3060", "rtx-3090", "t4", "a100-40gb")))
@@ -42,6 +42,34 @@ def test_cards_of_one_kind_are_near_their_own_estimates(job: str) -> None:
         own = oomcast.estimate(job, batch_size=250_000, steps=2, device=choice.gpu.name)  # type: ignore[operator]
         assert choice.needed == pytest.approx(own.least_capacity, rel=0.02)
     assert ranking.cheapest is None
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "captured"),
+    [
+        # Without attention, one capture tells of all; the smallest card, which is named, has its own.
+        ("zoo:resnet18", {}, {"rtx-3060", "h100-80gb"}),
+        ("zoo:vit_t_16", {}, {"rtx-3060", "h100-80gb"}),  # in fp32 the memory-efficient kernel, on all of them
+        ("zoo:vit_t_16", {"precision": "amp-fp16"}, {"rtx-3060", "h100-80gb", "t4"}),
+    ],
+)
+def test_one_capture_for_each_kind_of_attention(name: str, settings: dict[str, str], captured: set[str]) -> None:
+    cards = tuple(map(find_gpu, ("t4", "rtx-3060", "h100-80gb")))
+    ranking = rank_gpus(name, batch_size=8, steps=1, gpus=cards, prices={}, **settings)
+    assert ranking.smallest == "rtx-3060"
+    assert {choice.gpu.name for choice in ranking.choices if choice.own_capture} == captured
+    assert ranking.captures == len(captured)
+    for choice in ranking.choices:
+        alone = oomcast.estimate(name, batch_size=8, steps=1, device=choice.gpu.name, **settings)  # type: ignore[operator]
+        assert choice.needed == pytest.approx(alone.least_capacity, rel=0.02)
+
+
+def test_cards_that_the_software_does_not_run_on_are_left_out() -> None:
+    ranking = rank_gpus("zoo:mlp", batch_size=8, steps=1, environment="torch-2.13-cu130", prices={})
+    assert "gtx-1080" in ranking.not_supported
+    assert "rtx-3060" not in ranking.not_supported
+    assert {choice.gpu.name for choice in ranking.choices}.isdisjoint(ranking.not_supported)
+    assert len(ranking.choices) + len(ranking.not_supported) == len(all_gpus())
 
 
 def test_the_shipped_prices_are_of_known_cards_and_dated() -> None:

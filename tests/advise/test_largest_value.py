@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomcast.advise import Fit, fit
-from oomcast.advise._fit import search_largest
+from oomcast.advise._fit import _Search, search_largest
 from oomcast.advise._judge import Judge
 from oomcast.advise._parameters import Parameter
-from oomcast.errors import BadInput
+from oomcast.errors import BadInput, TookTooLong
 from oomcast.estimate import Target
 from oomcast.trace import Trace
 from oomcast.workload import Workload
@@ -173,3 +173,25 @@ def test_the_curve_rises_and_marks_captures() -> None:
 def test_mistakes_are_told(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         fit("zoo:mlp", **({"device": "rtx-3090"} | options))  # type: ignore[arg-type]
+
+
+def test_one_that_fits_again_beyond_some_that_do_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _Search(parameter(), range(1, 200), TARGET, 0.95, 4, GrowingJob(width=64).trace)
+    fitting = {*range(40), 43, 44, 59, 74}
+    monkeypatch.setattr(search, "_fits", fitting.__contains__)
+    assert search._beyond(39) == 74
+    fitting.add(91)  # too far away to be looked at
+    assert search._beyond(39) == 74
+    assert search._beyond(75) == 91
+
+
+def test_a_time_limit_is_no_refusal_of_the_job() -> None:
+    job = GrowingJob(width=1024, tokens=64)
+
+    def slow_when_large(size: int) -> Trace:
+        if size > 100:
+            raise TookTooLong("zoo:mlp did not return in time")
+        return job.trace(size)
+
+    with pytest.raises(TookTooLong):
+        search(slow_when_large)

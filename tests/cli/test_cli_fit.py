@@ -92,7 +92,7 @@ def test_a_device_smaller_than_the_parameters_says_the_floor(job: Path, capsys: 
         (("fit",), "needs a JOB"),
         (("fit", "JOB"), "needs --device"),
         (("fit", "JOB", "--device", "t4", "--batch-size", 8), "--batch-size is what is looked for"),
-        (("fit", "JOB", "--device", "t4", "--plot", "curve.png"), "writes SVG"),
+        (("fit", "JOB", "--device", "t4", "--plot", "curve.pdf"), "written as SVG or PNG"),
         (("fit", "JOB", "--device", "t4", "--parameter", "wide"), "did you mean WIDTH"),
         (("fit", "JOB", "--device", "t4", "--at-least", 9, "--at-most", 3), "contradict each other"),
         (("fit", "JOB", "--device", "t4", "--parameter", "EPOCHS", "--steps", 1), "EPOCHS does not change"),

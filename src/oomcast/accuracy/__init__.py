@@ -4,7 +4,7 @@ from ._calibrate_interval import FittedInterval, fit_interval, write_interval
 from ._cases import Case, CaseSet, Measure, Skipped
 from ._judge import CONSTANT, judge, judged_pairs
 from ._metrics import Score
-from ._plot import plot, write_plot
+from ._plot import plot
 from ._render import Report, as_json, render
 from ._report import make_report
 from ._run import ESTIMATORS, Result, check_estimators, run_cases, sample
@@ -41,5 +41,4 @@ __all__ = [
     "sample",
     "worst",
     "write_interval",
-    "write_plot",
 ]

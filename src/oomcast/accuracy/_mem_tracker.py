@@ -77,7 +77,7 @@ def _peak(workload: Workload) -> int:
             model = _made_fake(job.model(), mode)
     with mode, _cuda_is_cpu():
         if workload.checkpointing:
-            enable_checkpointing(model)
+            enable_checkpointing(model, workload.checkpointing if isinstance(workload.checkpointing, tuple) else ())
         model.train()
         if workload.precision is Precision.BF16:
             model.to(torch.bfloat16)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
 from ..errors import BadInput
 from ..units import GiB
 from ._metrics import Judged, score
 
-__all__ = ["plot", "write_plot"]
+__all__ = ["plot"]
 
 PANEL, GAP, LEFT, TOP, BOTTOM = 300, 40, 66, 112, 96
 COLUMNS = 3
@@ -49,16 +48,8 @@ class _Axis:
         return few if len(few) > 3 else [tick for tick in FINE_TICKS if self.low <= tick * GiB <= self.high]
 
 
-def write_plot(path: Path, estimator: str, judged: Mapping[str, Sequence[Judged]], bounds: tuple[float, float]) -> None:
-    """`bounds`: the interval as times the estimate, below and above."""
-    try:
-        path.write_text(plot(estimator, judged, bounds), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot write the plot to {path}: {error.strerror or error}.") from error
-
-
 def plot(estimator: str, judged: Mapping[str, Sequence[Judged]], bounds: tuple[float, float]) -> str:
-    """The SVG; data sets without a measured figure have no panel."""
+    """The SVG, with the interval's bounds as times the estimate; data sets without a measured figure have no panel."""
     panels = {name: [one for one in rows if one.truth] for name, rows in judged.items()}
     panels = {name: rows for name, rows in panels.items() if rows}
     if not panels:

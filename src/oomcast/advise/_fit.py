@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..capture import capture
-from ..errors import BadInput
+from ..errors import BadInput, TookTooLong
 from ..estimate import Estimate, Target
 from ..trace import Trace
 from ..workload import Job, Workload
@@ -26,12 +26,10 @@ MOST_CAPTURES = 4
 _WITHOUT_FAMILY = 24
 """Captures where the job's structure changes with the parameter, or where it refuses values: by halving then."""
 _LIKE = 0.9
-_BEYOND = 8
-"""Values above the first that does not fit that are looked at: workspaces and fragmentation do not only grow."""
+_BEYOND = 16
+"""So many values in a row must not fit: workspaces and fragmentation do not only grow, a larger one may fit again."""
 _CURVE_POINTS = 12
 _NO_END = 1 << 24
-
-_TOO_LONG = "did not finish within"
 
 Capture = Callable[[Workload], Trace]
 
@@ -268,9 +266,9 @@ class _Search:
         near = min(self.family.captured, key=lambda known: abs(known - value), default=None)
         try:
             trace = self._capturing(self.parameter.workload(value))
+        except TookTooLong:
+            raise  # that is this machine's, not the job's, answer to the value
         except BadInput as error:
-            if _TOO_LONG in str(error):
-                raise  # that is this machine's, not the job's, answer to the value
             self.refused[place] = str(error)
             self.checks.append(Check(value, False, 0, 1.0, said, None, str(error)))
             if not any(known < place for known in self.estimates):
@@ -308,11 +306,17 @@ class _Search:
                 low = middle
             else:
                 high = middle
-        if len(self.estimates) > 1:
-            for place in range(min(low + _BEYOND, len(self.axis) - 1), low + 1, -1):
-                if place not in self.refused and self._fits(place):
-                    return place
-        return low
+        return self._beyond(low) if len(self.estimates) > 1 else low
+
+    def _beyond(self, low: int) -> int:
+        """From one that fits to the next, as long as the next is near and the job refuses none on the way."""
+        end = min((place for place in self.refused if place > low), default=len(self.axis))
+        while True:
+            near = range(min(low + _BEYOND, end - 1), low, -1)
+            further = next((place for place in near if self._fits(place)), None)
+            if further is None:
+                return low
+            low = further
 
     def _fits(self, place: int) -> bool:
         if place in self.refused:
@@ -325,7 +329,9 @@ class _Search:
 
     def _say(self, value: int) -> bool:
         if self.family.likeness() >= _LIKE:
-            return self.judge.runs(self.family.at(value))
+            trace = self.family.at(value)
+            # One run may end well on a device of one size and not on a larger one: only the whole estimate tells.
+            return self.judge.runs(trace) and (len(self.estimates) < 2 or self.judge.fits(self.judge.estimate(trace)))
         points = sorted((self.axis[place], one.least_capacity) for place, one in self.estimates.items())
         after = min(max(bisect.bisect_left(points, (value, 0)), 1), len(points) - 1)
         (v0, n0), (v1, n1) = points[after - 1], points[after]

@@ -1,10 +1,11 @@
 """The smallest GPU that is enough: one job on every card of the catalogue.
 
 What a card changes in a capture is its compute capability (which attention kernels there are) and the number of its
-multiprocessors (how reductions are split, and so their scratch). So there is one capture for each kind of attention
-kernels, one simulation for each compute capability (convolution workspaces differ), and all its cards are judged with
-their own memory and context. Then the ones that matter, the smallest and the cheapest that are enough, are captured
-themselves, until those named are ones whose own capture says so.
+multiprocessors (how reductions are split, and so their scratch). So there is one capture, or, where the first one shows
+that the job's attention differs by card, one for each kind of attention kernels; one simulation for each compute
+capability (convolution workspaces differ), and all its cards are judged with their own memory and context. Then those
+that matter, the smallest and the cheapest that are enough, are captured themselves, until the ones named are ones whose
+own capture says so.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..devices import Gpu, all_gpus, context_bytes
 from ..errors import BadInput, OomcastError
 from ..estimate import Target, estimate_trace, load_interval
 from ..estimate._calibration_file import calibration_for
-from ..trace import Trace
+from ..trace import Phase, Trace
 from ..workload import Workload
 from ._judge import check_confidence, fits
 from ._prices import Price, shipped_prices
@@ -62,6 +63,9 @@ class GpuRanking:
     captures: int
     failed: Mapping[str, str]
     """Compute capability → why the job could not be captured for it."""
+    environment: str
+    not_supported: tuple[str, ...]
+    """Cards that were not looked at: the environment's usual wheels have no code for them."""
     seconds: float
 
     @property
@@ -79,7 +83,7 @@ def rank_gpus(
     use_calibration: bool = True,
     **options: Any,
 ) -> GpuRanking:
-    """Every GPU of the catalogue (or of `gpus`) with headroom, P(OOM) and price, for one job.
+    """Every GPU of the catalogue that the environment runs on (or all of `gpus`) with headroom, P(OOM) and price.
 
     `prices` are those of `read_prices`; without them the dated list prices that ship. The other options are those of
     `oomcast.estimate`, without the device. A device that a calibration is kept for is judged with it.
@@ -91,6 +95,11 @@ def rank_gpus(
         raise BadInput("there is no GPU to choose from.")
     first = prepare(job, device=listed[0].name, use_calibration=False, batch_size=batch_size, **options)
     known = shipped_prices() if prices is None else prices
+    stack = first.target.stack
+    missing = tuple(gpu.name for gpu in listed if gpus is None and not stack.supports(gpu))
+    listed = tuple(gpu for gpu in listed if gpu.name not in missing)
+    if not listed:
+        raise BadInput(f"no GPU of the catalogue runs the environment {stack.name}; name another --environment.")
     ranking = _Ranking(first.workload, first.target, _Settings(confidence, known, use_calibration))
     choices = ranking.judge(listed)
     return GpuRanking(
@@ -101,6 +110,8 @@ def rank_gpus(
         cheapest=_name(_cheapest(choices)),
         captures=ranking.captures,
         failed=ranking.failed,
+        environment=stack.name,
+        not_supported=missing,
         seconds=round(time.perf_counter() - started, 3),
     )
 
@@ -122,8 +133,10 @@ class _Ranking:
 
     def judge(self, gpus: tuple[Gpu, ...]) -> tuple[GpuChoice, ...]:
         choices: dict[str, GpuChoice] = {}
-        for kin in _groups(gpus, _kernels_of):
-            trace = self._trace_of(_middle(kin))
+        typical = _middle([gpu for gpu in gpus if gpu.compute_capability >= (8, 0)] or list(gpus))
+        first = self._trace_of(typical)
+        for kin in _groups(gpus, lambda gpu: _kernels_of(gpu, typical, first)):
+            trace = first if typical in kin else self._trace_of(_middle(kin))
             for alike in _groups(tuple(kin), lambda gpu: gpu.compute_capability) if trace is not None else []:
                 measured = self._choice(_middle(alike), trace)
                 choices.update({gpu.name: self._like(gpu, measured) for gpu in alike})
@@ -201,9 +214,17 @@ def _middle(gpus: list[Gpu]) -> Gpu:
     return by_size[len(by_size) // 2]
 
 
-def _kernels_of(gpu: Gpu) -> Hashable:
-    """Cards on which torch takes the same attention kernels, whatever the call."""
+def _kernels_of(gpu: Gpu, other: Gpu, trace: Trace | None) -> Hashable:
+    """Equal for cards on which torch takes the same attention kernels for this job, as its Trace on another tells."""
     major, minor = gpu.compute_capability
+    forward = [made for made in trace.allocations if made.phase is Phase.FORWARD] if trace is not None else []
+    fused = {made.dtype for made in forward if "dot_product" in made.operator}
+    plain = trace is None or any("aten._softmax" in made.operator for made in forward)
+    if not fused and not plain:
+        return "no attention"
+    # What runs in fp32 from Ampere on is the memory-efficient kernel, and before it that asks for less.
+    if other.compute_capability >= (8, 0) and not plain and not fused & {"float16", "bfloat16"}:
+        return "before sm_50" if major < 5 else "memory-efficient"
     if major < 8:
         return "before sm_50" if major < 5 else "before sm_80"
     return (major, minor >= 6) if major == 8 else major

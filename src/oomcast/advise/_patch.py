@@ -34,8 +34,8 @@ def patched(text: str, remedies: tuple[Remedy, ...], trace: Trace) -> str:
     for remedy in remedies:
         if remedy.part == "optimizer":
             text = _with_optimizer(text, remedy)
-        elif remedy.key == "checkpointing":
-            text = _with_checkpointing(text, _blocks(trace))
+        elif "checkpointing" in remedy.changes:
+            text = _with_checkpointing(text, _checkpoint_lines(remedy.changes["checkpointing"], trace))
     return text
 
 
@@ -87,30 +87,48 @@ def _replaced(text: str, node: ast.expr, written: str) -> str:
     return b"".join(lines).decode()
 
 
-def _with_checkpointing(text: str, blocks: list[str]) -> str:
-    """At the end of `model()`: its blocks by name, as the capture met them. A model's own switch is better still."""
+def _with_checkpointing(text: str, written: list[str]) -> str:
+    """At the end of `model()`, on what it returns."""
     tree = ast.parse(text)
     function = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "model"), None)
     returned = function.body[-1] if function is not None else None
-    if not isinstance(returned, ast.Return) or returned.value is None or not blocks:
+    if function is None or not isinstance(returned, ast.Return) or returned.value is None or not written:
         return text
     indent = " " * returned.col_offset
-    names = ", ".join(f'"{name}"' for name in blocks)
     value = ast.unparse(returned.value)
     lines = text.splitlines(keepends=True)
     assert returned.end_lineno is not None
     lines[returned.lineno - 1 : returned.end_lineno] = [
-        f"{indent}import functools\n",
-        "\n",
-        f"{indent}from torch.utils.checkpoint import checkpoint\n",
-        "\n",
         f"{indent}built = {value}\n",
-        f"{indent}for name in ({names},):\n",
-        f"{indent}    block = built.get_submodule(name)\n",
-        f"{indent}    block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)\n",
+        *(f"{indent}{line}\n" for line in written),
         f"{indent}return built\n",
     ]
+    if any("functools" in line for line in written):
+        imports = [n for n in tree.body[: tree.body.index(function)] if isinstance(n, (ast.Import, ast.ImportFrom))]
+        known = {ast.unparse(n) for n in imports}
+        last = max((n.end_lineno or 0 for n in imports), default=0)
+        wanted = ("import functools", "from torch.utils.checkpoint import checkpoint")
+        lines[last:last] = [f"{line}\n" for line in wanted if line not in known]
     return "".join(lines)
+
+
+def _checkpoint_lines(wanted: bool | tuple[str, ...], trace: Trace) -> list[str]:
+    """The named modules, or the blocks that the capture met; a model's own switch where that is what was captured."""
+    told = " ".join(trace.assumptions)
+    if wanted is True and "gradient_checkpointing_enable" in told:
+        return ['built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})']
+    if wanted is True and "set_grad_checkpointing" in told:
+        return ["built.set_grad_checkpointing(True)"]
+    names = wanted if isinstance(wanted, tuple) else _blocks(trace)
+    if not names:
+        return []
+    listed = "".join(f'"{name}", ' for name in names)
+    return [
+        *(["built.config.use_cache = False"] if "use_cache off" in told else []),
+        f"for name in ({listed.rstrip() if len(names) == 1 else listed.rstrip(', ')}):",
+        "    module = built.get_submodule(name)",
+        "    module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)",
+    ]
 
 
 def _blocks(trace: Trace) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -15,10 +15,12 @@ from ..simulate import AllocatorSettings
 from ..simulate.cudnn import has_convolutions
 from ..trace import Allocation, Category, Trace
 from ..workload import OPTIMIZERS, Precision, ZeroGrad
+from ._checkpoints import Recomputed, worth_recomputing
 from ._setup import Setup
 
-__all__ = ["Harm", "Remedy", "remedies_for"]
+__all__ = ["BY_MODULE", "Harm", "Remedy", "remedies_for"]
 
+BY_MODULE = "checkpoint-modules"
 _BLOCK = 256
 _SMALLEST_8BIT = 4096
 
@@ -53,6 +55,10 @@ class Remedy:
     """Fields of the allocator's settings."""
     formula: Callable[[Trace], Trace] | None = None
     """For what no capture can run here: applied to the Trace of the changed workload."""
+    again: float = 0.0
+    """The share of the forward pass that runs a second time."""
+    versions: tuple[Remedy, ...] = ()
+    """The same from its mildest to its strongest form, where it has several; the mildest that does is taken."""
 
     def apply(self, setup: Setup) -> Setup:
         workload, target = setup
@@ -63,10 +69,12 @@ class Remedy:
         return Setup(workload, target)
 
 
-def remedies_for(setup: Setup, base: Trace, optimizer: str | None) -> tuple[Remedy, ...]:
+def remedies_for(
+    setup: Setup, base: Trace, optimizer: str | None, never_called: Collection[str] = ()
+) -> tuple[Remedy, ...]:
     """Those that would change this job. `optimizer` is what it uses now, None where that cannot be told."""
     return (
-        *_for_activations(setup, base),
+        *_for_activations(setup, base, never_called),
         *_for_precision(setup),
         *_for_gradients(setup),
         *_for_optimizer(optimizer),
@@ -75,22 +83,28 @@ def remedies_for(setup: Setup, base: Trace, optimizer: str | None) -> tuple[Reme
     )
 
 
-def _for_activations(setup: Setup, base: Trace) -> list[Remedy]:
+def _for_activations(setup: Setup, base: Trace, never_called: Collection[str]) -> list[Remedy]:
     found = []
     if not setup.workload.checkpointing:
+        twice = "; batch norm updates its running statistics twice a step" if _has_batch_norm(base) else ""
         found.append(
             Remedy(
                 "checkpointing",
                 "recompute each repeated block's activations in backward",
                 "activations",
                 Harm.TIME,
-                "about one more forward pass a step, a quarter to a third more time; the numbers stay the same",
+                "about one more forward pass a step, a quarter to a third more time; the gradients stay the same"
+                + twice,
                 "Chen et al. 2016, arXiv:1604.06174; dropout repeats its mask, torch.utils.checkpoint keeps its state",
                 "--checkpointing",
                 "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around each block",
                 {"checkpointing": True},
+                again=1.0,
             )
         )
+        versions = tuple(_by_module(one, twice) for one in worth_recomputing(base, never_called))
+        if versions:
+            found.append(dataclasses.replace(versions[-1], versions=versions))
     if has_convolutions(base) and not setup.workload.channels_last:
         found.append(
             Remedy(
@@ -106,6 +120,29 @@ def _for_activations(setup: Setup, base: Trace) -> list[Remedy]:
             )
         )
     return found
+
+
+def _by_module(chosen: Recomputed, twice: str) -> Remedy:
+    names, count = ",".join(chosen.modules), len(chosen.modules)
+    listed = names.replace(",", ", ") if count <= 6 else ", ".join((*chosen.modules[:5], f"… ({count} in all)"))
+    return Remedy(
+        BY_MODULE,
+        f"recompute the activations of {'one module' if count == 1 else f'{count} modules'} in backward: {listed}",
+        "activations",
+        Harm.TIME,
+        f"{'its forward runs' if count == 1 else 'their forwards run'} twice, which is where {chosen.share:.0%} of the "
+        "forward pass's bytes are made; the gradients stay the same" + twice,
+        "Chen et al. 2016, arXiv:1604.06174; dropout repeats its mask, torch.utils.checkpoint keeps its state",
+        f"--checkpoint-modules {names}",
+        "module.forward = functools.partial(torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False) "
+        f"for {'this module' if count == 1 else 'these modules'}",
+        {"checkpointing": chosen.modules},
+        again=chosen.share,
+    )
+
+
+def _has_batch_norm(base: Trace) -> bool:
+    return any("batch_norm" in allocation.operator for allocation in base.allocations)
 
 
 def _for_precision(setup: Setup) -> list[Remedy]:
@@ -252,7 +289,7 @@ def _for_optimizer(name: str | None) -> list[Remedy]:
 def _for_batch(setup: Setup, base: Trace) -> list[Remedy]:
     size, by = setup.workload.batch_size, setup.workload.accumulation
     found = []
-    norm = any("batch_norm" in allocation.operator for allocation in base.allocations)
+    norm = _has_batch_norm(base)
     for parts in (2, 4):
         if size % parts == 0:
             found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import time
@@ -10,15 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..capture import capture
-from ..errors import BadInput, OomcastError
+from ..errors import BadInput, OomcastError, TookTooLong
 from ..estimate import Estimate, estimate_trace
 from ..trace import Trace
 from ..units import format_bytes, parse_bytes
 from ..workload import JobKind
+from ._checkpoints import maybe_never_called, worth_recomputing
 from ._judge import check_confidence, fits
 from ._optimizer_of import optimizer_of
 from ._patch import patch_for
-from ._remedies import Remedy, remedies_for
+from ._remedies import BY_MODULE, Remedy, remedies_for
 from ._setup import Setup, prepare
 
 __all__ = ["Advice", "Change", "what_to_change"]
@@ -103,7 +105,9 @@ def what_to_change(
             f"the goal of {format_bytes(reach.most)} is below what the CUDA context alone takes, "
             f"{format_bytes(context)}; no change of the job can reach it."
         )
-    remedies = remedies_for(setup, base_trace, optimizer_of(setup.workload))
+    by_module = not setup.workload.checkpointing and (only is None or BY_MODULE in only)
+    never_called = search.never_called(base_trace) if by_module else ()
+    remedies = remedies_for(setup, base_trace, optimizer_of(setup.workload), never_called)
     if only is not None:
         unknown = [key for key in only if key not in {remedy.key for remedy in remedies}]
         if unknown:
@@ -167,6 +171,28 @@ class _Search:
                 self.failed[" + ".join(remedy.key for remedy in remedies)] = str(error)
         return found
 
+    def never_called(self, base: Trace) -> set[str]:
+        """Modules that hold others but are never called, so that they cannot be checkpointed: the job tells."""
+        called: set[str] = set()
+        never: set[str] = set()
+        while unsure := maybe_never_called(base, worth_recomputing(base, never)) - called:
+            if self._takes(unsure):
+                called |= unsure
+                continue
+            for name in sorted(unsure):
+                (called if len(unsure) > 1 and self._takes({name}) else never).add(name)
+        return never
+
+    def _takes(self, modules: set[str]) -> bool:
+        workload = dataclasses.replace(self.setup.workload, checkpointing=tuple(sorted(modules)), steps=1)
+        try:
+            self._capture(Setup(workload, self.setup.target))
+        except TookTooLong:
+            raise
+        except BadInput:
+            return False
+        return True
+
     def combinations(self, single: Sequence[Change], most: int) -> tuple[Change, ...]:
         """The fewest changes that reach the goal; of as many, those that cost least, then those that save most."""
         assert self._base is not None
@@ -198,10 +224,34 @@ class _Search:
                 break
         return reaching
 
-    def _gentleness(self, change: Change) -> tuple[int, int]:
-        return sum(remedy.harm for remedy in change.remedies), -self.goal.of(change)
+    def _gentleness(self, change: Change) -> tuple[int, float, int]:
+        harm, again = sum(remedy.harm for remedy in change.remedies), sum(remedy.again for remedy in change.remedies)
+        return harm, again, -self.goal.of(change)
 
     def _try(self, remedies: tuple[Remedy, ...]) -> Change:
+        """A remedy with several forms is taken in the mildest that reaches the goal: the one before it was captured."""
+        assert self._base is not None
+        place = next((n for n, remedy in enumerate(remedies) if remedy.versions), None)
+        if place is None:
+            return self._captured(remedies)
+        versions = remedies[place].versions
+
+        def at(number: int) -> Change:
+            version = dataclasses.replace(versions[number], versions=versions)
+            return self._captured((*remedies[:place], version, *remedies[place + 1 :]))
+
+        if self.goal.reached(self._base):
+            return at(0)
+        low, high, found = -1, len(versions) - 1, at(len(versions) - 1)
+        while found.reaches and high - low > 1:
+            tried = at((low + high) // 2)
+            if tried.reaches:
+                high, found = (low + high) // 2, tried
+            else:
+                low = (low + high) // 2
+        return found
+
+    def _captured(self, remedies: tuple[Remedy, ...]) -> Change:
         assert self._base is not None
         changed = self.setup
         for remedy in remedies:

@@ -7,10 +7,10 @@ import os
 import signal
 
 from ..devices import Gpu
-from ..errors import BadInput, CaptureFailed, JobFailed, OomcastError, UnreadableFile
+from ..errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookTooLong, UnreadableFile
 from ..trace import Trace, trace_from_bytes
 from ..workload import JobKind, Workload
-from ._frameworks import OtherFramework, guess_framework, interpreter_of, known_framework
+from ._frameworks import OtherFramework, guess_framework, interpreter_of, known_framework, missing_framework
 from ._messages import Answer, Request
 from ._process import CaptureServer, ProcessEnded, TimeLimit, run_forked
 
@@ -21,7 +21,7 @@ DEFAULT_TIME_LIMIT = 300.0
 _ERRORS: dict[str, type[OomcastError]] = {
     kind.__name__: kind for kind in (BadInput, CaptureFailed, JobFailed, OtherFramework, UnreadableFile)
 }
-_WORKERS = {name: f"oomcast.capture.{name}" for name in ("torch", "tensorflow", "jax", "onnx")}
+_WORKERS = {name: f"oomcast.capture.{name}" for name in ("torch", "tensorflow", "jax", "mxnet", "onnx")}
 """Framework → the package whose `server` answers in a process of its own, and whose `worker` has `answer_request`."""
 _servers: dict[str, CaptureServer] = {}
 
@@ -55,7 +55,7 @@ def _ask(framework: str, request: Request, time_limit: float) -> Trace:
         else:
             answer = _server(framework).ask(request, time_limit)
     except TimeLimit:
-        raise JobFailed(
+        raise TookTooLong(
             f"{workload.job.reference} did not finish within {time_limit:g} s; "
             "if it only needs longer, raise the limit with --time-limit."
         ) from None
@@ -76,7 +76,10 @@ def _server(framework: str) -> CaptureServer:
 
 
 def _from_object(framework: str, request: Request, time_limit: float) -> Answer:
-    answer_request = importlib.import_module(f"{_WORKERS[framework]}.worker").answer_request
+    try:
+        answer_request = importlib.import_module(f"{_WORKERS[framework]}.worker").answer_request
+    except ModuleNotFoundError as error:
+        raise missing_framework(framework, error.name or framework) from None
 
     if not hasattr(os, "fork"):
         answer: Answer = answer_request(request)

@@ -23,16 +23,17 @@ from ..accuracy import (
     fit_interval,
     judged_pairs,
     make_report,
+    plot,
     read_figures,
     read_sets,
     render,
     run_cases,
     sample,
     write_interval,
-    write_plot,
 )
 from ..errors import BadInput
 from ..estimate import load_interval
+from ._files import check_figure, write_figure
 from ._terminal import terminal
 
 __all__ = ["add_to"]
@@ -72,7 +73,9 @@ def add_to(commands: Any) -> None:
     accuracy.add_argument("--accept-stale", action="store_true", help="use traces that older code captured")
     accuracy.add_argument("--worst", type=int, default=20, metavar="N", help="worst rows to show (default: 20)")
     accuracy.add_argument("--families", action="store_true", help="show the first estimator on every model family")
-    accuracy.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the first estimator against the truth")
+    accuracy.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the first estimator against the truth: .svg or .png"
+    )
     accuracy.add_argument("--write-interval", type=Path, metavar="FILE", help="fit the interval on these rows")
     accuracy.add_argument("--json", action="store_true", help="print JSON, integers in bytes")
     accuracy.set_defaults(run=run)
@@ -82,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     for name, value in (("rows", options.rows), ("processes", options.processes)):
         if value is not None and value < 1:
             raise BadInput(f"--{name} must be at least 1, not {value}.")
+    check_figure(options.plot)
     named = ESTIMATORS if options.estimators == ["all"] else options.estimators
     estimators = check_estimators(named)
     sets = read_figures(options.data) if options.folder is None else read_sets(options.folder, options.data)
@@ -109,7 +113,7 @@ def _write_interval(results: Mapping[str, Sequence[Result]], estimator: str, pat
 def _write_plot(results: Mapping[str, Sequence[Result]], estimator: str, path: Path) -> None:
     interval = load_interval()
     judged = {name: [one for _, one in judged_pairs(found, estimator)] for name, found in results.items()}
-    write_plot(path, estimator, judged, (interval.lower, interval.upper))
+    write_figure(path, plot(estimator, judged, (interval.lower, interval.upper)))
 
 
 def _run(

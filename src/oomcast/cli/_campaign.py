@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import BadInput
 from ..estimate import missing_extra
+from ._files import check_figure, write_figure
 from ._terminal import terminal
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _add_plan(actions: Any) -> None:
     _add_file(parser)
     _add_store(parser)
     parser.add_argument("--screen", action="store_true", help="rank the factors by the static estimate, without a run")
-    parser.add_argument("--svg", metavar="FILE", help="with --screen: draw the ranking there")
+    parser.add_argument("--figure", "--svg", metavar="FILE", help="with --screen: draw the ranking, .svg or .png")
     parser.add_argument("--render", metavar="FOLDER", help="write the source file of every case there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_guarded(_plan))
@@ -163,8 +164,9 @@ def _plan(options: argparse.Namespace) -> int:
     from ..estimate import screen
     from ..report import campaign_plan_as_json, draw_screening, render_campaign_plan, render_screening
 
-    if options.svg and not options.screen:
-        raise BadInput("--svg draws the screening; add --screen.")
+    if options.figure and not options.screen:
+        raise BadInput("--figure draws the screening; add --screen.")
+    check_figure(options.figure)
     campaign = _read(options)
     plan = plan_campaign(campaign)
     cost = plan.cost(_seconds_per_case(options, campaign))
@@ -178,8 +180,8 @@ def _plan(options: argparse.Namespace) -> int:
         terminal().print(render_campaign_plan(plan, cost))
         if screened is not None:
             terminal().print(render_screening(screened))
-    if screened is not None and options.svg:
-        _write(Path(options.svg), draw_screening(screened))
+    if screened is not None and options.figure:
+        write_figure(options.figure, draw_screening(screened))
     if options.render:
         _render_sources(Path(options.render), plan.cases)
     return 0

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..errors import BadInput
 from ..estimate import ESTIMATOR_NAMES, Estimate, estimate
 from ..report import draw_estimate, estimate_as_json, estimate_html, render_estimate, snapshot_as_pickle
-from ._files import check_targets, write_target
+from ._files import check_figure, check_targets, write_figure, write_target
 from ._job_options import add_job_options, job_options
 from ._terminal import terminal
 
@@ -47,7 +47,12 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--html", metavar="FILE", help="also write a page with the timeline, the modules and the reasons"
     )
-    parser.add_argument("--svg", metavar="FILE", help="also draw the timeline and the breakdown, for papers")
+    parser.add_argument(
+        "--figure",
+        "--svg",
+        metavar="FILE",
+        help="also draw the timeline and the breakdown, for papers: a .svg or .png file",
+    )
     parser.add_argument(
         "--snapshot", metavar="FILE", help="also write the prediction as torch's memory snapshot, for memory_viz"
     )
@@ -58,8 +63,9 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.calibration and options.no_calibration:
         raise BadInput("--calibration and --no-calibration exclude each other; give one.")
-    targets = [file for file in (options.html, options.svg, options.snapshot) if file]
+    targets = [file for file in (options.html, options.figure, options.snapshot) if file]
     check_targets(targets)
+    check_figure(options.figure)
     errors = Console(stderr=True)
     progress = errors.status(f"Running {options.job} on a virtual {options.device} …")
     with progress if errors.is_terminal else contextlib.nullcontext():
@@ -84,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
 def _write_reports(answer: Estimate, options: argparse.Namespace) -> None:
     if options.html:
         write_target(options.html, estimate_html(answer).encode())
-    if options.svg:
-        write_target(options.svg, draw_estimate(answer).encode())
+    if options.figure:
+        write_figure(options.figure, draw_estimate(answer))
     if options.snapshot:
         if answer.history is None:
             raise BadInput(f"the estimator {options.estimator} follows no allocations, so it has no snapshot to write.")

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import BadInput
+from ..report._picture import as_picture, check_picture
 
-__all__ = ["check_targets", "write_target"]
+__all__ = ["check_figure", "check_targets", "write_figure", "write_target"]
 
 
 def check_targets(files: Iterable[str]) -> None:
@@ -22,6 +23,17 @@ def check_targets(files: Iterable[str]) -> None:
         if path.resolve() in seen:
             raise BadInput(f"{file} is named for two outputs; give each its own file.")
         seen.add(path.resolve())
+
+
+def check_figure(file: str | Path | None) -> None:
+    """The same for a figure, whose form its name tells; None is one that was not asked for."""
+    if file is not None:
+        check_picture(str(file))
+        check_targets([str(file)])
+
+
+def write_figure(file: str | Path, svg: str) -> None:
+    write_target(str(file), as_picture(svg, str(file)))
 
 
 def write_target(file: str, content: bytes) -> None:

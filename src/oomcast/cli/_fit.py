@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from ..advise import fit
@@ -12,6 +11,7 @@ from ..errors import BadInput
 from ..report._advise_json import fit_as_json
 from ..report._advise_text import render_fit
 from ..report._fit_svg import fit_svg
+from ._files import check_figure, write_figure
 from ._job_options import add_job_options, job_options
 from ._progress import working
 from ._terminal import terminal
@@ -50,7 +50,7 @@ def add_to(commands: Any) -> None:
         "--step", type=int, metavar="N", help="values are multiples of it (default: 1; seq-len 8, input-size 32)"
     )
     parser.add_argument("--captures", type=int, default=4, metavar="N", help="captures at most (default: 4)")
-    parser.add_argument("--plot", metavar="FILE.svg", help="draw memory against the parameter")
+    parser.add_argument("--plot", metavar="FILE", help="draw memory against the parameter: .svg or .png")
     parser.add_argument("--calibration", metavar="FILE", help="use this artifact of oomcast calibrate --output")
     parser.add_argument("--no-calibration", action="store_true", help="use the catalogue only")
     parser.add_argument("--json", action="store_true", help="print JSON, integers in bytes")
@@ -66,9 +66,7 @@ def run(options: argparse.Namespace) -> int:
     wanted = {name: value for name, value in job_options(options).items() if value is not None}
     if options.batch_size is not None and options.parameter.replace("_", "-").lower() == "batch-size":
         raise BadInput("--batch-size is what is looked for; leave it out, or name another --parameter.")
-    plot = None if options.plot is None else Path(options.plot)
-    if plot is not None and plot.suffix != ".svg":
-        raise BadInput(f"--plot writes SVG; name a file like curve.svg, not {options.plot!r}.")
+    check_figure(options.plot)
     with working(f"Looking for the largest {options.parameter} of {options.job} on a virtual {options.device} …"):
         found = fit(
             options.job,
@@ -82,11 +80,8 @@ def run(options: argparse.Namespace) -> int:
             use_calibration=not options.no_calibration,
             **wanted,
         )
-    if plot is not None:
-        try:
-            plot.write_text(fit_svg(found), encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"cannot write {plot}: {error.strerror or error}.") from error
+    if options.plot is not None:
+        write_figure(options.plot, fit_svg(found))
     if options.json:
         print(json.dumps(fit_as_json(found), indent=2))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..errors import BadInput
 from ..workload import FRAMEWORKS, OPTIMIZERS, Precision, ZeroGrad
 
 __all__ = ["add_job_options", "job_options"]
@@ -35,7 +36,10 @@ def add_job_options(parser: argparse.ArgumentParser, *, required: bool = True) -
     )
     parser.add_argument("--channels-last", action="store_true", help="NHWC memory format")
     parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches per optimizer step")
-    parser.add_argument("--checkpointing", action="store_true", help="recompute activations in backward")
+    parser.add_argument("--checkpointing", action="store_true", help="recompute each repeated block in backward")
+    parser.add_argument(
+        "--checkpoint-modules", metavar="NAMES", help="recompute these modules only, like layers.0,layers.1 or layers.*"
+    )
     parser.add_argument("--zero-grad", metavar="WHERE", help=f"{', '.join(z.value for z in ZeroGrad)}")
     parser.add_argument("--keep-gradients", action="store_true", help="zero_grad(set_to_none=False)")
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="training steps to follow (default: 3)")
@@ -53,6 +57,8 @@ def add_job_options(parser: argparse.ArgumentParser, *, required: bool = True) -
 
 def job_options(options: argparse.Namespace) -> dict[str, Any]:
     """As keywords of `oomcast.estimate` and `oomcast.calibrate`."""
+    if options.checkpointing and options.checkpoint_modules is not None:
+        raise BadInput("--checkpointing and --checkpoint-modules exclude each other; give one.")
     return {
         "batch_size": options.batch_size,
         "device": options.device,
@@ -64,7 +70,7 @@ def job_options(options: argparse.Namespace) -> dict[str, Any]:
         "seq_len": options.seq_len,
         "channels_last": options.channels_last,
         "accumulation": options.accumulation,
-        "checkpointing": options.checkpointing,
+        "checkpointing": options.checkpointing if options.checkpoint_modules is None else options.checkpoint_modules,
         "zero_grad": options.zero_grad,
         "set_to_none": not options.keep_gradients,
         "steps": options.steps,

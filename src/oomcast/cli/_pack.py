@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ..errors import BadInput
+from ._files import check_figure, write_figure
 from ._terminal import terminal
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--crash-after", type=float, metavar="S", help="with --replay: seconds until a job dies of memory (default: 60)"
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the cards there")
+    parser.add_argument("--figure", "--svg", metavar="FILE", help="draw the cards there: a .svg or .png file")
     parser.add_argument("--json", action="store_true", help="print JSON, integers in bytes")
     parser.set_defaults(run=run)
 
@@ -101,6 +101,7 @@ def _pack(options: argparse.Namespace) -> int:
             raise BadInput(f"--{option.replace('_', '-')} is for a replay; add --replay.")
     if options.policies:
         raise BadInput("--policies are compared by a replay; add --replay.")
+    check_figure(options.figure)
     listed = read_jobs(options.file)
     cards = _cards(options, listed)
     if not options.time_limit > 0:
@@ -112,8 +113,8 @@ def _pack(options: argparse.Namespace) -> int:
         max_per_gpu=_most(options, listed),
         seconds=options.time_limit,
     )
-    if options.svg is not None:
-        _write(options.svg, draw_packing(packing))
+    if options.figure is not None:
+        write_figure(options.figure, draw_packing(packing))
     if options.json:
         print(json.dumps(packing_as_json(packing), indent=2))
     else:
@@ -125,8 +126,8 @@ def _replay(options: argparse.Namespace) -> int:
     from ..advise.pack import Problem, estimators_of, find_policies, read_jobs, replay, timings_of
     from ..report._pack_text import render_schedules, schedules_as_json
 
-    if options.svg is not None:
-        raise BadInput("--svg draws a packing; leave it out with --replay.")
+    if options.figure is not None:
+        raise BadInput("--figure draws a packing; leave it out with --replay.")
     listed = read_jobs(options.file)
     cards = _cards(options, listed)
     policies = find_policies(options.policies)
@@ -189,10 +190,3 @@ def _progress() -> Iterator[Any]:
         return
     with errors.status("Reading …") as status:
         yield lambda job, kind: status.update(f"Running {job} on a virtual {kind} …")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot write {str(path)!r}: {error.strerror}.") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -67,7 +67,7 @@ def calibrate(
     seq_len: int | None = None,
     channels_last: bool = False,
     accumulation: int = 1,
-    checkpointing: bool = False,
+    checkpointing: bool | str | Sequence[str] = False,
     zero_grad: str | None = None,
     set_to_none: bool = True,
     steps: int = 3,

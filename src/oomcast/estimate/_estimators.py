@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -116,7 +116,7 @@ def estimate(
     seq_len: int | None = None,
     channels_last: bool = False,
     accumulation: int = 1,
-    checkpointing: bool = False,
+    checkpointing: bool | str | Sequence[str] = False,
     zero_grad: str | None = None,
     set_to_none: bool = True,
     steps: int = 3,
@@ -135,6 +135,7 @@ def estimate(
 
     `job` is a path to a job file, a name (`zoo:resnet50`, `timm:…`, `torchvision:…`, `hf:…`) or an object with the job
     file's functions `model()` and `batch(batch_size)`. `alloc_conf` is what PYTORCH_CUDA_ALLOC_CONF will be.
+    `checkpointing` recomputes each repeated block in backward, or the modules that it names: `["stem", "layers.*"]`.
     `framework` overrides what the job's `model()` says by what it returns.
     What `oomcast calibrate` has learnt of this GPU and environment is used, or the artifact in the file `calibration`,
     unless `use_calibration` is false. `coverage` is how sure the interval and `will_not_exceed` are.

@@ -37,6 +37,8 @@ def gpus_as_json(ranking: GpuRanking) -> dict[str, Any]:
         "cheapest": ranking.cheapest,
         "captures": ranking.captures,
         "failed": dict(ranking.failed),
+        "environment": ranking.environment,
+        "not_supported": list(ranking.not_supported),
         "seconds": ranking.seconds,
         "gpus": [_choice(choice) for choice in ranking.choices],
     }

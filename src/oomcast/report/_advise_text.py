@@ -121,6 +121,14 @@ def render_gpus(ranking: GpuRanking, every: bool = False) -> RenderableType:
         parts.append(
             Text(f"{hidden} smaller cards, on which P(OOM) is 99% or more, are left out (--all).", style="dim")
         )
+    if ranking.not_supported:
+        parts.append(
+            Text(
+                f"{len(ranking.not_supported)} cards are not looked at: the usual wheels of {ranking.environment} "
+                "have no code for them; name another --environment.",
+                style="dim",
+            )
+        )
     parts += [Text(f"Not captured for {sm}: {why}", style="yellow") for sm, why in ranking.failed.items()]
     parts.append(
         Text(

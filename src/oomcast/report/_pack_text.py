@@ -30,6 +30,15 @@ def render_packing(packing: Packing) -> RenderableType:
         "Assumed: estimates of different models err independently, those of one model together; every process has its "
         "own CUDA context, counted in its total; a card's compute is not looked at.",
     ]
+    if packing.bound < packing.known_to:
+        parts += [
+            Text(""),
+            Text(
+                f"Not promised: a risk of {packing.bound:g} is less than the {packing.known_to:g} that the runs behind "
+                "the intervals tell of; how often jobs go further is extrapolated.",
+                style="yellow",
+            ),
+        ]
     return Group(*parts, Text(""), *(Text(note, style="dim") for note in notes))
 
 
@@ -95,6 +104,7 @@ def packing_as_json(packing: Packing) -> dict[str, Any]:
         "jobs_placed": packing.placed,
         "gpus_used": packing.used,
         "risk_bound": packing.bound,
+        "risk_known_to": packing.known_to,
         "fewest_gpus_proven": packing.fewest_cards,
         "most_jobs_proven": packing.most_jobs,
         "gap": round(packing.gap, 6),

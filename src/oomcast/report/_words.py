@@ -63,6 +63,10 @@ def setting_words(estimate: Estimate) -> str:
         words.append(f"{told['seq_len']} tokens")
     words += [str(told[name]) for name in ("precision", "optimizer") if told.get(name)]
     words += [name.replace("_", " ") for name in ("channels_last", "checkpointing") if told.get(name) is True]
+    if isinstance(modules := told.get("checkpointing"), (list, tuple)):
+        words.append(
+            f"checkpointing of {', '.join(modules)}" if len(modules) < 4 else f"checkpointing of {len(modules)} modules"
+        )
     if told.get("accumulation", 1) != 1:
         words.append(f"accumulation {told['accumulation']}")
     return ", ".join(words)

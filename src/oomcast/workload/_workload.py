@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -62,8 +62,9 @@ class Workload:
     channels_last: bool = False
     accumulation: int = 1
     """Micro-batches whose gradients are summed before the optimizer steps; each has `batch_size` samples."""
-    checkpointing: bool = False
-    """Recompute each repeated block in backward instead of keeping its activations."""
+    checkpointing: bool | tuple[str, ...] = False
+    """Recompute in backward instead of keeping activations: each repeated block, or the modules of these names
+    (`layers.0`, or `layers.*` for each of a list)."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_FORWARD
     set_to_none: bool = True
     steps: int = 3
@@ -102,6 +103,8 @@ class Workload:
             options["input_shape"] = parse_input_shape(options["input_shape"])
         elif "input_shape" in options:
             options["input_shape"] = tuple(options["input_shape"])
+        if "checkpointing" in options:
+            options["checkpointing"] = _on_or_names(options["checkpointing"])
         return cls(job=Job.parse(job), **options)
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,6 +132,18 @@ def parse_input_shape(text: str) -> tuple[int, ...]:
 def _at_least_one(what: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadInput(f"the {what} must be a whole number of at least 1, not {value!r}.")
+
+
+def _on_or_names(given: Any) -> bool | tuple[str, ...]:
+    if isinstance(given, bool):
+        return given
+    listed = tuple(given.split(",") if isinstance(given, str) else given if isinstance(given, Iterable) else (given,))
+    if not all(isinstance(name, str) for name in listed):
+        raise BadInput(f"checkpointing must be true, false, or names of modules like 'layers.0', not {given!r}.")
+    names = tuple(name.strip() for name in listed)
+    if "" in names:
+        raise BadInput(f"checkpointing was given an empty name of a module in {given!r}; write them like layers.0.")
+    return names or False
 
 
 def _choice(kind: type[_E], what: str, value: Any) -> _E:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 pytest.importorskip("numpy")
 pytest.importorskip("ortools")
@@ -20,6 +22,7 @@ from oomcast.advise.pack._heuristic import best_fit, levelled, used_cards
 from oomcast.advise.pack._problem import Problem
 from oomcast.advise.pack._solver import solve
 from oomcast.errors import BadInput
+from oomcast.report._pack_text import render_packing
 from oomcast.units import GiB
 
 PATIENT = 600.0
@@ -174,4 +177,25 @@ def test_without_the_solver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
     monkeypatch.setitem(sys.modules, "ortools", None)
     with pytest.raises(BadInput, match=r"pip install 'oomcast\[packing\]'"):
-        packed(random_problem(3, 60, 1.0, 12.0, "32xa100-40gb"))
+        packed(random_problem(4, 60, 1.0, 12.0, "32xa100-40gb"))
+
+
+def test_a_bound_below_what_the_runs_tell_is_said_to_be_no_promise() -> None:
+    cards = parse_cards("2xa100-40gb")
+    known_to = round(1 - demand(1).ratios.levels[-1], 6)
+    careful, usual = (
+        pack_jobs(items([8.0] * 3, cards), cards, risk=risk, seconds=PATIENT) for risk in (known_to / 2, known_to)
+    )
+    assert careful.known_to == usual.known_to == known_to
+    assert "Not promised" in _written(careful)
+    assert "Not promised" not in _written(usual)
+    exact = Item("exact", "exact", {"a100-40gb": Demand.from_bounds(GiB, GiB, GiB)})
+    assert pack_jobs([exact], cards, risk=0.001, seconds=PATIENT).known_to == 0.0
+
+
+def _written(packing: Packing) -> str:
+    console = Console(width=200, file=io.StringIO())
+    console.print(render_packing(packing))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()

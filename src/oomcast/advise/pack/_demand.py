@@ -75,6 +75,12 @@ class Demand:
         return cls(total, _curve({side: low, 0.5: total, 1 - side: high}, total))
 
     @property
+    def tail(self) -> float:
+        """The share of cases beyond the last quantile that is known: how large they are is extrapolated."""
+        exact = self.ratios.values[0] == self.ratios.values[-1]
+        return 0.0 if exact else 1 - self.ratios.levels[-1]
+
+    @property
     def mean(self) -> float:
         """Of the true total, bytes."""
         return self.total * _moments(self.ratios)[0]

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from ...devices import find_gpu
@@ -21,7 +22,7 @@ from ._demand import Demand
 
 __all__ = ["ESTIMATE_OPTIONS", "GIVEN", "JobEntry", "JobList", "read_jobs"]
 
-ESTIMATE_OPTIONS: Mapping[str, type] = {
+ESTIMATE_OPTIONS: Mapping[str, type | UnionType] = {
     "batch_size": int,
     "optimizer": str,
     "precision": str,
@@ -32,7 +33,7 @@ ESTIMATE_OPTIONS: Mapping[str, type] = {
     "seq_len": int,
     "channels_last": bool,
     "accumulation": int,
-    "checkpointing": bool,
+    "checkpointing": bool | str,
     "zero_grad": str,
     "set_to_none": bool,
     "steps": int,
@@ -49,7 +50,13 @@ _OWN = ("name", "job", "count", "device", "group", "duration", "arrival", "truth
 _BOUNDS = ("device_total", "low", "high", "coverage")
 _TOP = ("gpus", "risk", "max_per_gpu", "job")
 _MOST_JOBS = 100_000
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS: Mapping[type | UnionType, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    bool | str: "true, false, or names of modules",
+}
 
 
 @dataclass(frozen=True)
@@ -125,10 +132,10 @@ class _Table:
             if key not in known:
                 raise self.error(f"has an {UnknownName('key', key, known)}")
 
-    def of(self, key: str, kind: type) -> Any:
+    def of(self, key: str, kind: type | UnionType) -> Any:
         value = self.values.get(key)
         right = isinstance(value, (int, float) if kind is float else kind)
-        if value is not None and (not right or (isinstance(value, bool) and kind is not bool)):
+        if value is not None and (not right or (isinstance(value, bool) and kind not in (bool, bool | str))):
             raise self.error(f"has {key} = {value!r}, which must be {_WORDS[kind]}.")
         return value
 

@@ -50,6 +50,8 @@ class Packing:
     left_out: tuple[LeftOut, ...]
     bound: float
     """On every card's risk."""
+    known_to: float
+    """The least risk that the intervals tell of; a bound below it rests on how their tails are extrapolated."""
     fewest_cards: int
     """Proven: as many jobs cannot be placed on fewer."""
     most_jobs: int
@@ -92,12 +94,13 @@ def pack_jobs(
     """As many jobs as fit, on the fewest cards, these as evenly filled as can be; the same answer every time."""
     started = time.monotonic()
     whole = Problem(items, cards, risk, max_per_gpu)
+    known_to = round(max((demand.tail for item in items for demand in item.demands.values()), default=0.0), 6)
     hopeless = {number: reason for number in range(len(items)) if (reason := _why_hopeless(whole, number))}
     tried = [number for number in range(len(items)) if number not in hopeless]
     left_out = [LeftOut(items[number].name, reason, False) for number, reason in hopeless.items()]
     if not tried:
         empty = tuple(PackedCard(card, (), 0.0) for card in cards)
-        return Packing(empty, tuple(left_out), risk, 0, 0, 0, 0, False, time.monotonic() - started)
+        return Packing(empty, tuple(left_out), risk, known_to, 0, 0, 0, 0, False, time.monotonic() - started)
     problem = Problem([items[number] for number in tried], cards, risk, max_per_gpu)
     solved = solve(problem, seconds)
     placement = levelled(problem, solved.placement)
@@ -117,6 +120,7 @@ def pack_jobs(
         cards=tuple(packed),
         left_out=tuple(left_out),
         bound=risk,
+        known_to=known_to,
         fewest_cards=solved.fewest_cards,
         most_jobs=solved.most_jobs,
         rounds=solved.rounds,

@@ -59,7 +59,8 @@ class Scope:
         self._roots.clear()
 
     def _before(self, module: nn.Module, args: Any) -> None:
-        if not self._stack:
+        # What a checkpoint runs again in backward is part of a model whose names are known, not a model of its own.
+        if not self._stack and torch._C._current_autograd_node() is None:
             for call in self.on_root:
                 call(module)
             if id(module) not in self._roots:
@@ -84,7 +85,7 @@ class Scope:
         """Called beneath autograd in forward: the node of the operator at hand was the last one numbered."""
         number = torch._C._autograd._get_sequence_nr() - 1
         if number not in self._made_at:
-            self._made_at[number] = (self._stack[-1] if self._stack else "", self.user_line())
+            self._made_at[number] = self.here()
 
     def forget_nodes(self) -> None:
         self._made_at.clear()

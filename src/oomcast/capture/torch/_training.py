@@ -34,7 +34,8 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> Non
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
     if workload.checkpointing:
-        virtual.ledger.assume(enable_checkpointing(model))
+        names = workload.checkpointing if isinstance(workload.checkpointing, tuple) else ()
+        virtual.ledger.assume(enable_checkpointing(model, names))
     model.train()
     if workload.precision is Precision.BF16:
         model.to(torch.bfloat16)
