@@ -46,8 +46,6 @@ EXAMPLES = {
     80: "a100-40gb", 90: "h100-80gb", 86: "rtx-3090", 100: "b200", 89: "rtx-4090", 120: "rtx-5090", 75: "rtx-2080-ti",
     70: "v100-16gb",
 }  # fmt: skip
-TRAINED_ON_SMALL_IMAGES = (70, 75, 80, 86, 89)
-"""Every architecture may be, but each of the others would add 12 kB to a table that is to stay below 2 MB."""
 TOLERANCE = 0.03
 """How near a formula must come to an answer to be called its formula: within the 5 % that are promised."""
 UNEVEN = 30000
@@ -99,7 +97,7 @@ def parts(effort: int) -> Iterator[Part]:
         usual = part(architecture, "float32", True, False, 5, 10000)
         # Measured networks of uneven widths are known of one alone, whose trees grow much by them; old ones' do not.
         uneven = UNEVEN if architecture == 80 else 0 if architecture in modern else UNEVEN // 3
-        yield usual._replace(uneven=uneven * effort, shrunk=architecture in TRAINED_ON_SMALL_IMAGES)
+        yield usual._replace(uneven=uneven * effort, shrunk=True)
     for architecture in EXAMPLES:
         yield part(architecture, "float16", True, False, 2, 5000)
     for architecture in EXAMPLES:
