@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 __all__ = ["LEAF", "SCALE", "Tree", "pack", "unpack"]
 
@@ -50,7 +51,7 @@ def pack(trees: Sequence[tuple[bytes, Sequence[int]]]) -> bytes:
     """
     kinds = b"".join(tree_kinds for tree_kinds, _ in trees)
     values = [value for _, tree_values in trees for value in tree_values]
-    numbers = array("h", (values[at] for at in _by_kind(kinds)))
+    numbers = array("h", (values[at] for at in sorted(range(len(kinds)), key=kinds.__getitem__)))
     if sys.byteorder == "big":
         numbers.byteswap()
     raw = numbers.tobytes()
@@ -69,13 +70,11 @@ def unpack(packed: bytes, nodes: Sequence[int]) -> tuple[Tree, ...]:
     numbers.frombytes(bytes(raw))
     if sys.byteorder == "big":
         numbers.byteswap()
-    values = array("h", bytes(2 * count))
-    for at, number in zip(_by_kind(kinds), numbers, strict=True):
-        values[at] = number
+    of_kind: dict[int, Iterator[int]] = {}
+    begin = 0
+    for kind, found in sorted(Counter(kinds).items()):
+        of_kind[kind] = iter(numbers[begin : begin + found])
+        begin += found
+    values = array("h", map(next, map(of_kind.__getitem__, kinds)))
     ends = list(itertools.accumulate(nodes))
     return tuple(Tree(kinds[end - size : end], values[end - size : end]) for end, size in zip(ends, nodes, strict=True))
-
-
-def _by_kind(kinds: bytes) -> list[int]:
-    """Places of nodes, kind by kind; within one in their order."""
-    return sorted(range(len(kinds)), key=kinds.__getitem__)
