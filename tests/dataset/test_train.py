@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from oomcast.dataset import _train_classes, _train_residual
+from oomcast.accuracy import Case, Measure
+from oomcast.dataset import _train_classes, _train_residual, _train_rows
 from oomcast.dataset._train import _pictures, _residual
 from oomcast.dataset._train_classes import ClassRows, fit_classes, judge_classes, judge_fitted, score_classes
 from oomcast.dataset._train_compare import judge_class_models
 from oomcast.dataset._train_pictures import confusion_picture, points_picture, principal_components
 from oomcast.dataset._train_render import render_scores, render_summaries
 from oomcast.dataset._train_residual import fit_residual, keep_groups_out, keep_rows_out, summarise
-from oomcast.dataset._train_rows import SimulatedRow, read_measured, simulate_rows
+from oomcast.dataset._train_rows import SimulatedRow, read_measured, simulate_cases, simulate_rows
 from oomcast.dataset._train_transformers import draw_transformers
 from oomcast.errors import BadInput
 from oomcast.estimate.learned import Layer, LayerFeatures, SimulatorFeatures
 from oomcast.estimate.learned._estimators import GPUMEMNET_MLP, GPUMEMNET_TRANSFORMER
 from oomcast.learn.networks import FitSettings, TreeSettings
+from oomcast.workload import Workload
 
 pytest.importorskip("sklearn")
 MIB = 1 << 20
@@ -221,6 +224,21 @@ def test_drawn_transformers_are_the_same_every_time_and_of_like_size() -> None:
     assert draw_transformers(5, 3)[4].workload.job.target == first[4].workload.job.target
     jobs = [one.workload.job.target for one in first]
     assert all(job.width % job.heads == 0 and job.length * job.batch_size <= 1 << 16 for job in jobs)
+
+
+def test_what_an_older_simulator_made_of_a_trace_is_never_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Workload.create("zoo:mlp", batch_size=4, steps=1)
+    case = Case(
+        "made", "made", "1", "mlp", workload, "a100-40gb", "torch-2.4-cu121", Measure.DEVICE_TOTAL, 2 << 30, True
+    )
+    (first,) = simulate_cases([case], tmp_path, processes=1)
+    (kept,) = (tmp_path / "learned").iterdir()
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"simulated": 1}))
+    (again,) = simulate_cases([case], tmp_path, processes=1, accept_stale=True)
+    assert again.simulated == 1, "what this code computed is read, not made anew"
+    monkeypatch.setattr(_train_rows, "source_digest", lambda parts: "another")
+    (anew,) = simulate_cases([case], tmp_path, processes=1, accept_stale=True)
+    assert anew.simulated == first.simulated > 1
 
 
 def test_folders_without_files_and_other_layouts_are_told(tmp_path: Path) -> None:

@@ -197,19 +197,14 @@ class _Worker:
         return row
 
     def _known(self, case: Case, kept: Path | None) -> dict[str, Any] | None:
+        """What this code computed: stale traces may be accepted, never what an older simulator made of them."""
         if kept is None:
             return None
         try:
-            row: dict[str, Any] = json.loads(self._newest(case, kept).read_text(encoding="utf-8"))
+            row: dict[str, Any] = json.loads(self._path(case, kept).read_text(encoding="utf-8"))
             return row if len(row["features"]) == len(SimulatorFeatures.names()) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-    def _newest(self, case: Case, kept: Path) -> Path:
-        """What this code computed; or any version of it, where that is accepted."""
-        own = self._path(case, kept)
-        others = own.parent.glob(f"{own.stem.rpartition('-')[0]}-*.json") if self.accept_stale else ()
-        return own if own.is_file() else max(others, key=lambda path: path.stat().st_mtime, default=own)
 
     def _path(self, case: Case, kept: Path) -> Path:
         told = f"{case.stack}-{case.cudnn_benchmark:d}-{source_digest(_COMPUTING)}"
