@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oomcast.trace import KernelCall, Phase
+
+from .._tensor import Tensor
 
 __all__ = ["Form", "Graph", "Node", "Place", "Value"]
 
@@ -15,18 +16,8 @@ Value = tuple[int, int]
 """Number of a node, and which of its outputs."""
 
 
-class Form(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: str
-    itemsize: int
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * self.itemsize
+class Form(Tensor):
+    __slots__ = ()
 
     @property
     def true_rank(self) -> int:

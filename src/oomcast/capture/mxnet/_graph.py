@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from .._tensor import Tensor
 
 __all__ = ["Graph", "Node", "Tensor"]
-
-
-class Tensor(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: str
-    itemsize: int
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * self.itemsize
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from .._tensor import Tensor
 
 __all__ = ["Graph", "Node", "Tensor"]
-
-
-class Tensor(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: str
-    itemsize: int
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
 
 
 @dataclass(frozen=True)
