@@ -2,7 +2,7 @@
 
     python bench/report_page.py PAGE.html [--times 5]
 
-Needs playwright, and Chromium: that of `playwright install chromium`, or the program OOMCAST_CHROMIUM names. Prints for
+Needs playwright, and Chromium: the program OOMCAST_CHROMIUM names, the system's, or playwright's own. Prints for
 each opening the milliseconds until the page is loaded and drawn (its script done, first frame painted), and those of
 the processor that the page's own thread took for it, which other work on the machine does not lengthen as much.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -25,7 +26,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{options.page.stat().st_size / 1e6:.2f} MB")
     with sync_playwright() as playwright:
-        program = os.environ.get("OOMCAST_CHROMIUM")
+        program = os.environ.get("OOMCAST_CHROMIUM") or shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for _ in range(options.times):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
