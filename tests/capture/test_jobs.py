@@ -12,7 +12,7 @@ import pytest
 from oomcast.capture import capture
 from oomcast.devices import find_gpu
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
-from oomcast.trace import Category, Trace, verify
+from oomcast.trace import Category, EventKind, Trace, verify
 from oomcast.workload import Workload
 
 GPU = find_gpu("a100-40gb")
@@ -144,3 +144,66 @@ def test_a_library_that_is_missing_is_named_with_its_extra(library: str, monkeyp
 def test_more_tokens_than_positions_are_refused() -> None:
     with pytest.raises(BadInput, match="out of range for an embedding of 1024 rows"):
         record("hf:gpt2", seq_len=2000)
+
+
+PREFETCHING = """
+import torch
+
+def model():
+    return torch.nn.Linear(1000, 10)
+
+def batch(batch_size):
+    return torch.randn(batch_size, 1000), torch.randint(10, (batch_size,))
+
+def batches(batch_size):
+    stream, ready = torch.cuda.Stream(), None
+    while True:
+        with torch.cuda.stream(stream):
+            coming = [part.cuda() for part in batch(batch_size)]
+        if ready is not None:
+            yield ready
+        ready = coming
+"""
+
+
+def most_alive(trace: Trace, nbytes: int, stream: int) -> int:
+    """How many allocations of that size on that stream are there at once, at most."""
+    alive = most = 0
+    for event in trace.events:
+        allocation = trace.allocations[event.index] if event.kind in (EventKind.ALLOCATE, EventKind.FREE) else None
+        if allocation is not None and (allocation.nbytes, allocation.stream) == (nbytes, stream):
+            alive += 1 if event.kind is EventKind.ALLOCATE else -1
+            most = max(most, alive)
+    return most
+
+
+def test_a_loader_that_prefetches_holds_its_batches_on_its_stream(tmp_path: Path) -> None:
+    prefetching, plain = tmp_path / "prefetching.py", tmp_path / "plain.py"
+    prefetching.write_text(PREFETCHING)
+    plain.write_text(PREFETCHING.partition("def batches")[0])
+    size_of_batch = 64 * 1000 * 4
+    ahead = record(str(prefetching), batch_size=64, steps=4)
+    assert most_alive(ahead, size_of_batch, stream=1) == 3  # the loop's, the next, and the one that is being made
+    assert most_alive(ahead, size_of_batch, stream=0) == 0
+    assert most_alive(record(str(plain), batch_size=64, steps=4), size_of_batch, stream=0) == 1
+
+
+def test_a_loader_begins_again_when_it_ends(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(PREFETCHING.partition("def batches")[0] + "def batches(batch_size):\n    yield batch(batch_size)\n")
+    trace = record(str(job), batch_size=64, steps=3)
+    assert sum(a.category is Category.INPUT and a.nbytes == 64 * 1000 * 4 for a in trace.allocations) == 3
+
+
+@pytest.mark.parametrize(
+    ("batches", "complaint"),
+    [
+        ("def batches(batch_size):\n    return []\n", "gives no batch; it must give one at least"),
+        ("batches = 3\n", r"is not a function; it must be batches\(batch_size\), or have another name"),
+    ],
+)
+def test_a_loader_without_batches_is_refused(tmp_path: Path, batches: str, complaint: str) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(PREFETCHING.partition("def batches")[0] + batches)
+    with pytest.raises(BadInput, match=complaint):
+        record(str(job))

@@ -47,13 +47,14 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> Non
     scaler = torch.amp.GradScaler("cuda", enabled=workload.precision is Precision.AMP_FP16)
     autocast = _AUTOCAST.get(workload.precision)
 
+    batches = job.batches()
     for step in range(workload.steps):
         if workload.zero_grad is ZeroGrad.BEFORE_FORWARD:
             optimizer.zero_grad(set_to_none=workload.set_to_none)
         for micro_batch in range(workload.accumulation):
             virtual.enter(Phase.INPUT, step)
             # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.
-            batch = job.batch()
+            batch = next(batches)
             batch = _on_device(batch, device, workload)
             virtual.label(batch, Category.INPUT)
             virtual.enter(Phase.FORWARD, step)

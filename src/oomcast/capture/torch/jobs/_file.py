@@ -1,4 +1,4 @@
-"""`job.py`: the user's own file, with `model()` and `batch(batch_size)`, perhaps `loss` and `optimizer`."""
+"""`job.py`: the user's own file, with `model()` and `batch(batch_size)`, perhaps `loss`, `optimizer`, `batches`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,19 @@ def from_functions(holder: Any, name: str, workload: Workload) -> LoadedJob:
             raise BadInput(f"{name} defines no {required}; a job needs {form}.")
         if not callable(function):
             raise BadInput(f"{required} in {name} is not a function; a job needs {form}.")
+    if not callable(getattr(holder, "batches", from_functions)):
+        raise BadInput(f"batches in {name} is not a function; it must be batches(batch_size), or have another name.")
     return LoadedJob(
         model=partial(_model_of_torch, holder.model),
-        batch=partial(call_batch, holder.batch, workload.batch_size, workload.input_shape, workload.seq_len),
+        batch=_with_sizes(holder.batch, workload),
         loss=getattr(holder, "loss", None),
         optimizer=getattr(holder, "optimizer", None),
+        loader=_with_sizes(holder.batches, workload) if hasattr(holder, "batches") else None,
     )
+
+
+def _with_sizes(function: Callable[..., Any], workload: Workload) -> Callable[[], Any]:
+    return partial(call_batch, function, workload.batch_size, workload.input_shape, workload.seq_len)
 
 
 def _model_of_torch(model: Callable[[], Any]) -> Any:

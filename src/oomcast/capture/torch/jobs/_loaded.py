@@ -1,9 +1,9 @@
-"""The four functions of a job, whatever library it came from."""
+"""The functions of a job, whatever library it came from."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,22 @@ class LoadedJob:
     batch: Callable[[], Any]
     loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
+    loader: Callable[[], Iterable[Any]] | None = None
+    """What the batches come from, where it matters how many of them it keeps on the GPU."""
     assumptions: tuple[str, ...] = ()
     """What was chosen for the user and changes the answer."""
+
+    def batches(self) -> Iterator[Any]:
+        """Without end: a loader that has no more begins again."""
+        while self.loader is None:
+            yield self.batch()
+        while True:
+            is_empty = True
+            for batch in self.loader():
+                is_empty = False
+                yield batch
+            if is_empty:
+                raise BadInput("batches(batch_size) gives no batch; it must give one at least.")
 
 
 def call_batch(
