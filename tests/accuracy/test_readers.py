@@ -19,6 +19,7 @@ from oomcast.units import MiB
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUNDTRUTH = Path(os.environ.get("OOMCAST_GROUNDTRUTH", ROOT.parent / "shared" / "groundtruth"))
+HAS_UNET = importlib.util.find_spec("segmentation_models_pytorch") is not None
 
 MLP_HEADER = "Filename,Total Parameters,Batch Size,Max GPU Memory (MiB)"
 MLP_ROW = "input:8_output:2_depth:2_arch:pyramid_batch:16.out,52,16,1479"
@@ -240,7 +241,7 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
     [
         ("timm_a100_fp32", 2358, 272),
         ("timm_rtx3090_fits", 1709, 26),
-        ("real_models", 53, 1),
+        ("real_models", 53 + 2 * HAS_UNET, 1),
         ("gpumemnet_mlp_step1", 2392, 0),
         ("gpumemnet_mlp_step2", 2391, 0),
         ("gpumemnet_cnn", 1590, 2),

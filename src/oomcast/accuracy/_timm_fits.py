@@ -44,7 +44,7 @@ def _case(row: Row, model: str, family: str) -> Case:
         row=f"{row.number} {model} x{batch_size} {layout}",
         family=family,
         workload=Workload.create(
-            TimmJob(model, _shape(row, batch_size), old=True, autocast=True),
+            TimmJob(model, _shape(row, batch_size), year=2022, autocast=True),
             batch_size=batch_size,
             channels_last=channels_last,
             set_to_none=False,

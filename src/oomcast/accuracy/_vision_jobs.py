@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any
 
-__all__ = ["TimmJob", "TorchvisionJob"]
+from ._old_timm import IMAGES_OF_2024, OPTIONS_OF_2024, as_in_2024, prefetched
+from ._timm_names import timm_modules
+
+__all__ = ["TimmJob", "TorchvisionJob", "UnetJob"]
 
 
 @dataclass(frozen=True)
@@ -16,32 +21,49 @@ class TimmJob:
     name: str
     input_shape: tuple[int, ...] | None = None
     classes: int | None = None
-    old: bool = False
-    """As timm 0.6 on torch 1.12 ran it: attention written out, SGD with nesterov momentum parameter by parameter."""
+    year: int | None = None
+    """2024: models as timm 1.0.9 built them. 2022: as timm 0.6 on torch 1.12 ran them: attention written out, SGD with
+    nesterov momentum parameter by parameter."""
+    prefetching: bool = False
+    """Whether the loader of timm's training script brings the batches."""
     autocast: bool = False
     """fp16 autocast without a GradScaler, as timm's benchmark does it."""
     weight_decay: float = 0.0
     """Above 0, SGD holds a second copy of all gradients while it steps."""
 
     libraries = ("timm",)
+    sources = ("_old_timm.py",)
 
     def model(self) -> Any:
-        import timm
         from timm.layers.config import set_fused_attn
 
-        if self.old:
+        if self.year == 2022:
             set_fused_attn(False)
+        return self._built() if self.year is None else as_in_2024(self._built())
+
+    def _built(self) -> Any:
+        import timm
+
         options: dict[str, Any] = {} if self.classes is None else {"num_classes": self.classes}
-        if self.input_shape is not None and self.input_shape != self._own_shape():
+        if self.year is not None:
+            options |= OPTIONS_OF_2024.get(timm_modules()[self.name], {})
+        if self._shape() != self._own_shape():
             with contextlib.suppress(TypeError):  # many models take images of any size, and no option for it
-                return timm.create_model(self.name, img_size=self.input_shape[1:], **options)
+                return timm.create_model(self.name, img_size=self._shape()[1:], **options)
         return timm.create_model(self.name, **options)
 
     def batch(self, batch_size: int) -> Any:
         import torch
 
-        shape = self.input_shape or self._own_shape()
-        return torch.randn(batch_size, *shape), torch.randint(10, (batch_size,))
+        return torch.randn(batch_size, *self._shape()), torch.randint(10, (batch_size,))
+
+    def batches(self, batch_size: int) -> Iterator[Any]:
+        import torch
+
+        if not self.prefetching:
+            return (self.batch(batch_size) for _ in count())
+        images, classes = self.batch(batch_size)
+        return prefetched(repeat((images.to(torch.uint8), classes)))
 
     def loss(self, model: Any, batch: Any) -> Any:
         import torch
@@ -54,10 +76,15 @@ class TimmJob:
     def optimizer(self, parameters: Any) -> Any:
         from torch import optim
 
-        foreach = False if self.old else None
+        old = self.year == 2022
+        foreach = False if old else None
         return optim.SGD(
-            parameters, lr=0.01, momentum=0.9, nesterov=self.old, weight_decay=self.weight_decay, foreach=foreach
+            parameters, lr=0.01, momentum=0.9, nesterov=old, weight_decay=self.weight_decay, foreach=foreach
         )
+
+    def _shape(self) -> tuple[int, ...]:
+        of_2024 = None if self.year is None else IMAGES_OF_2024.get(self.name)
+        return self.input_shape or of_2024 or self._own_shape()
 
     def _own_shape(self) -> tuple[int, ...]:
         import timm
@@ -98,3 +125,29 @@ class TorchvisionJob:
         from ._old_torch import AdamOf2023
 
         return AdamOf2023(parameters) if self.adam_of_2023 else optim.Adam(parameters)
+
+
+@dataclass(frozen=True)
+class UnetJob:
+    """The U-Net of segmentation_models_pytorch on a ResNet-34, with the Dice loss over the classes of each pixel."""
+
+    classes: int
+    side: int
+
+    libraries = ("segmentation_models_pytorch",)
+
+    def model(self) -> Any:
+        import segmentation_models_pytorch
+
+        return segmentation_models_pytorch.Unet("resnet34", encoder_weights=None, classes=self.classes)
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        image = (batch_size, 3, self.side, self.side)
+        return torch.randn(image), torch.randint(self.classes, (batch_size, self.side, self.side))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        from segmentation_models_pytorch.losses import DiceLoss
+
+        return DiceLoss("multiclass")(model(batch[0]), batch[1])
