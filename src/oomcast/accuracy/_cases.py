@@ -42,6 +42,8 @@ class Case:
     """Whether it fitted into the GPU."""
     cudnn_benchmark: bool = False
     allow_tf32: bool = True
+    more_context: int = 0
+    """Bytes that each process of the campaign holds beyond what its stack's catalogue says."""
     notes: str = ""
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..devices import find_gpu
+from ..units import MiB
 from ..workload import Workload
 from ._cases import Case, CaseSet, Measure, Skipped
 from ._table import Row, read_rows
@@ -23,10 +24,13 @@ class _Campaign(NamedTuple):
     column: str
     gpu: str
     stack: str
+    more_context: int = 0
 
 
+BEYOND_GPUMEMNET = 34 * MiB
+"""What BERT's process of 2024, which loads no cuDNN, holds beyond those of GPUMemNet's MLPs on the same machine."""
 CAMPAIGNS = (
-    _Campaign("a100_2024_10_mib", "a100-40gb", "torch-2.4-cu121-eager"),
+    _Campaign("a100_2024_10_mib", "a100-40gb", "torch-2.4-cu121-eager", BEYOND_GPUMEMNET),
     _Campaign("a100_2025_09_mib", "a100-40gb", "torch-2.8-cu128"),
     _Campaign("a100_2026_aegis_mib", "a100-40gb", "torch-2.8-cu128"),
     _Campaign("rtx2080ti_2026_06_mib", "rtx-2080-ti", "torch-2.8-cu128"),
@@ -66,7 +70,7 @@ def _cases(row: Row) -> Iterator[Case]:
     job = JOBS[row.text("framework_model")]
     optimizer = row.text("optimizer").split()[0].lower()
     workload = Workload.create(job, batch_size=row.whole("batch_size"), optimizer=optimizer)
-    for column, gpu, stack in CAMPAIGNS:
+    for column, gpu, stack, more_context in CAMPAIGNS:
         if row.get(column) and (row.text("workload"), column) != VALIDATED_WITH_GRADIENTS:
             yield Case(
                 data=NAME,
@@ -79,4 +83,5 @@ def _cases(row: Row) -> Iterator[Case]:
                 measure=Measure.DEVICE_TOTAL,
                 measured=row.mib(column, find_gpu(gpu)),
                 ran=True,
+                more_context=more_context,
             )

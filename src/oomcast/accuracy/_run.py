@@ -179,7 +179,7 @@ class _Worker:
             return None
 
     def _path(self, case: Case, kept: Path, name: str) -> Path:
-        judged = f"{case.stack}-{case.cudnn_benchmark:d}{case.allow_tf32:d}{case.measure.name[0]}"
+        judged = f"{case.stack}-{case.cudnn_benchmark:d}{case.allow_tf32:d}{case.measure.name[0]}{case.more_context}"
         stem = f"{kept.stem}-{judged}-{name.replace(' ', '_')}-{source_digest(_JUDGING)}"
         return self.folder / "answers" / f"{stem}.json"
 

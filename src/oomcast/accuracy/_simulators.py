@@ -47,7 +47,7 @@ def _product(case: Case, trace: Trace) -> Prediction:
     """What `oomcast estimate` answers to somebody who says how the job sets `cudnn.benchmark`."""
     target = Target.create(case.gpu, case.stack, cudnn_benchmark=case.cudnn_benchmark)
     found = estimate_trace(trace, target)
-    context = found.breakdown["context"]
+    context = found.breakdown["context"] + case.more_context
     tensors = {category.value: found.breakdown[category.value] for category in Category}
     return Prediction(
         allocated=found.peak_allocated,
@@ -73,6 +73,7 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
     if benchmark:
         trace = with_benchmark(trace)
     context = context_bytes(gpu, stack, convolutions=has_convolutions(trace), batch_norm=has_batch_norm(trace))
+    context += case.more_context
     capacity = max(gpu.usable_memory - context, 0)
     limited = simulate(trace, capacity=capacity, workspace=rules, device_total=gpu.total_memory)
     timeline = limited if limited.ran else simulate(trace, workspace=rules, device_total=gpu.total_memory)
