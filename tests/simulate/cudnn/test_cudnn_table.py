@@ -330,7 +330,7 @@ def test_cudnn_of_2024_takes_a_workspace_for_the_input_gradient_of_43_to_64_chan
         convolution("conv_dgrad", batch, channels, image, outputs, 3), Phase.BACKWARD
     )
     assert isinstance(need, Transient)
-    assert max(need.alternatives) == pytest.approx(workspace * MiB, rel=0.02)
+    assert max(need.alternatives) == pytest.approx(workspace * MiB, rel=0.02, abs=MiB)
 
 
 def test_uneven_layers_are_drawn_alike_from_one_seed_and_are_rarely_multiples_of_eight() -> None:

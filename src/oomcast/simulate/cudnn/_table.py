@@ -169,10 +169,10 @@ def _is_as_in_9_10(query: Query) -> bool:
     14.8 % with 9.20's answers alone, 1.7 and 13.7 % with 9.10's, 1.6 and 7.3 % so; ten named models 0.4, 1.5 and 0.4 %.
     It was chosen among fourteen such conditions.
 
-    Inputs' gradients where both sides have 43 to 64 channels, more than two thirds of a tile of 64: 9.20 takes an engine
-    without workspace there. Of twelve random CNNs of such layers, 44 to 712 MiB too low before, ten come within 22 MiB
-    of the figure; of 272 random CNNs, 128 instead of 121 within 12 MiB, and their p90 is 6.6 instead of 7.5 %. With 72
-    channels 9.20 is right again, and below 43 both mostly agree.
+    Inputs' gradients where both sides have 43 to 64 channels, more than two thirds of a tile of 64: 9.20 takes an
+    engine without workspace there. Of twelve random CNNs of such layers, 44 to 712 MiB too low before, ten come within
+    22 MiB of the figure; of 272 random CNNs, 128 instead of 121 within 12 MiB, and their p90 is 6.6 instead of 7.5 %.
+    With 72 channels 9.20 is right again, and below 43 both mostly agree.
     """
     channels = query.x[1], query.y[1]
     if query.kind == "wgrad":
