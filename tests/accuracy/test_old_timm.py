@@ -109,3 +109,8 @@ def test_batches_come_from_the_loader_only_where_the_run_had_one() -> None:
     images, classes = next(job.batches(2))
     assert (images.shape, classes.shape) == (timm_batch[0].shape, timm_batch[1].shape)
     assert images.device.type == "cpu"
+
+
+def test_images_are_those_of_the_year() -> None:
+    assert TimmJob("sam2_hiera_tiny", year=2024).batch(2)[0].shape == (2, 3, 224, 224)
+    assert TimmJob("sam2_hiera_tiny", (3, 896, 896), year=2024).batch(1)[0].shape == (1, 3, 896, 896)
