@@ -42,11 +42,15 @@ class TimmJob:
         return self._built() if self.year is None else as_in_2024(self._built())
 
     def _built(self) -> Any:
+        options: dict[str, Any] = {} if self.classes is None else {"num_classes": self.classes}
+        of_year = {} if self.year is None else OPTIONS_OF_2024.get(timm_modules()[self.name], {})
+        with contextlib.suppress(TypeError):  # a timm of that year has no option for it
+            return self._created(options | of_year)
+        return self._created(options)
+
+    def _created(self, options: dict[str, Any]) -> Any:
         import timm
 
-        options: dict[str, Any] = {} if self.classes is None else {"num_classes": self.classes}
-        if self.year is not None:
-            options |= OPTIONS_OF_2024.get(timm_modules()[self.name], {})
         if self._shape() != self._own_shape():
             with contextlib.suppress(TypeError):  # many models take images of any size, and no option for it
                 return timm.create_model(self.name, img_size=self._shape()[1:], **options)
