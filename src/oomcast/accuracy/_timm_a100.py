@@ -5,7 +5,8 @@ timm's own training script does by default. Weight decay shows in large vision t
 that it takes moves the momentum buffers. Without it ViT-Huge, BEiT-Large, so400m and FlexiViT-Large come out 3 to 7 %
 too low, with it within 0.4 %. Its loader shows too: with three batches of floats and one of bytes on a stream of their
 own, 68 of 250 runs come out within 12 MiB of nvidia-smi at the context that suits best (median error 0.57 %), with one
-batch 48 (0.86 %); and that context is then, to 6 MiB, that of GPUMemNet's own networks. Models are built as timm 1.0.9 did, the version whose image sizes the figures tell (sam2_hiera_tiny).
+batch 48 (0.86 %); and that context is then, to 6 MiB, that of GPUMemNet's own networks. Models are built as timm 1.0.9
+did or a version soon after it, as the figures tell by the images of some (ese_vovnet57b, efficientnet_h_b5).
 """
 
 from __future__ import annotations
