@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomcast.accuracy import DATA_SETS, Measure, _timm_a100, read_sets
+from oomcast.accuracy import DATA_SETS, Measure, _real_models, _timm_a100, read_sets
 from oomcast.accuracy._decoder_jobs import Lora
 from oomcast.accuracy._fine_tuning import read_fine_tuning
 from oomcast.accuracy._gpumemnet import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
@@ -82,6 +82,24 @@ def test_real_models_have_a_case_for_every_campaign_that_measured_them(tmp_path:
     assert {case.measure for case in found.cases} == {Measure.DEVICE_TOTAL}
     assert found.cases[0].workload.optimizer == "adam"
     assert [skip.row for skip in found.skipped] == ["3"]
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_unet_is_judged_where_it_can_be_built(
+    is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_real_models, "find_spec", lambda name: object() if is_installed else None)
+    row = "unet_resnet34_voc_bs8,segmentation_models_pytorch Unet(resnet34) 21 classes,8,AdamW,,9910,5636,5378"
+    found = read_real_models(table(tmp_path, "real_models", REAL_HEADER, row))
+    assert [case.campaign for case in found.cases] == ["a100_2026_aegis", "rtx2080ti_2026_06"][: 2 * is_installed]
+    (skip,) = found.skipped
+    assert skip.reason.endswith("validated with gradients" if is_installed else "its package is not installed")
+
+
+def test_the_named_models_of_2024_have_a_context_of_their_own(tmp_path: Path) -> None:
+    of_2024, *later = read_real_models(table(tmp_path, "real_models", REAL_HEADER, REAL_ROW)).cases
+    assert of_2024.more_context > 0
+    assert all(case.more_context == 0 for case in later)
 
 
 @pytest.mark.parametrize(

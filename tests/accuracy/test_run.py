@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_builder import make_case
 
-from oomcast.accuracy import check_estimators, run_cases
+from oomcast.accuracy import Measure, check_estimators, run_cases
 from oomcast.accuracy._gpumemnet import read_mlp_step1
+from oomcast.accuracy._simulators import SIMULATORS, value_of
 from oomcast.accuracy._traces import TraceCache, trace_key
+from oomcast.capture import capture
+from oomcast.devices import find_gpu
 from oomcast.errors import UnknownName
 from oomcast.units import MiB
 
@@ -62,3 +67,14 @@ def test_another_batch_or_network_is_another_trace(cases: tuple) -> None:
 def test_unknown_estimators_are_told() -> None:
     with pytest.raises(UnknownName, match="simulator"):
         check_estimators(["simulater"])
+
+
+@pytest.mark.parametrize("name", ["simulator", "no-workspace"])
+def test_what_a_campaign_holds_beyond_its_stack_is_part_of_the_context(name: str) -> None:
+    case = make_case(1, "mlp", 900 * MiB)
+    trace = capture(case.workload, find_gpu(case.gpu))
+    plain = SIMULATORS[name](case, trace)
+    more = SIMULATORS[name](replace(case, more_context=34 * MiB), trace)
+    assert more.context - plain.context == 34 * MiB
+    assert value_of(more, Measure.DEVICE_TOTAL) - value_of(plain, Measure.DEVICE_TOTAL) == 34 * MiB
+    assert more.reserved == plain.reserved
