@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 GROUNDTRUTH ?= ../shared/groundtruth
 
-.PHONY: setup demo test test-tensorflow test-jax test-mxnet test-onnx check lint types imports bench clean
+.PHONY: setup demo test test-tensorflow test-jax test-mxnet test-onnx check lint types imports docs accuracy bench fuzz clean
 
 setup: .venv/.installed-dev
 
@@ -60,8 +60,8 @@ test-onnx: .venv-onnx/.installed
 	.venv-onnx/bin/python -m pytest tests/capture/onnx
 
 lint: setup
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests lab examples
+	$(BIN)/ruff format --check src tests lab examples
 
 types: setup
 	$(BIN)/mypy
@@ -69,10 +69,28 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
-check: lint types imports test test-tensorflow test-jax test-mxnet test-onnx
+# The site, in an environment of its own. --strict: a broken link or a name that is not there is an error.
+.venv-docs/.installed: constraints-docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install -q -c constraints-docs.txt mkdocs-material "mkdocstrings[python]" ruff
+	touch $@
+
+docs: .venv-docs/.installed
+	.venv-docs/bin/mkdocs build --strict
+
+check: lint types imports docs test test-tensorflow test-jax test-mxnet test-onnx
+
+# How right the estimates are, on a folder of measurements; without one, on the cited figures that are in lab/.
+accuracy: setup
+	$(BIN)/python -m lab accuracy $(wildcard $(GROUNDTRUTH))
+
+# Hostile inputs of every kind, for some minutes; `make fuzz SECONDS=3600` for an hour.
+SECONDS ?= 300
+fuzz: setup
+	$(BIN)/python -m lab fuzz --inputs 500000 --seconds $(SECONDS)
 
 bench: setup
-	$(BIN)/python -m bench $(GROUNDTRUTH)
+	$(BIN)/python -m lab bench --truth $(GROUNDTRUTH)
 
 clean:
-	rm -rf .venv .venv-tensorflow .venv-jax .venv-mxnet .venv-onnx .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .venv-tensorflow .venv-jax .venv-mxnet .venv-onnx .venv-docs site .mypy_cache .ruff_cache .pytest_cache build dist

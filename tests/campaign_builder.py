@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from oomcast.design import Campaign, CaseSpec, plan_campaign, read_campaign
-from oomcast.estimate import GapRow, StaticValue
-from oomcast.measure import Environment, Measurement, Outcome, Store
+from oomcast.methods.measure import CaseSpec, Environment, Measurement, Outcome, Store
+from oomcast.methods.tbem import Campaign, GapRow, StaticValue, plan_campaign, read_campaign
 
 MIB = 2**20
 SMALL = """

@@ -1,1 +1,65 @@
-"""This folder is on the path of all tests: helpers that several rooms share live beside this file."""
+"""This folder is on the path of all tests: helpers that several rooms share live beside this file.
+
+Two promises of the whole suite are kept here: it runs on every machine, and it leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+# Some virtual machines announce AMX and cannot run it: oneDNN's bf16 kernels then die of an illegal instruction. The
+# variable must stand before torch is loaded, here and in every process that a test starts.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+_MARK = "OOMCAST_TEST_SESSION"
+_GRACE = 10.0
+"""Seconds that processes have to end by themselves, once the tests are over."""
+
+
+def pytest_sessionstart() -> None:
+    # A session within a session (the tests of the pytest plugin) has a mark of its own.
+    os.environ[_MARK] = uuid.uuid4().hex
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Whatever the tests started must be gone: a Ray cluster once stayed for days."""
+    left = _left_behind()
+    deadline = time.monotonic() + _GRACE
+    while left and time.monotonic() < deadline:
+        time.sleep(0.2)
+        left = _left_behind()
+    if not left:
+        return
+    for process, command in left.items():
+        print(f"\nleft behind by the tests: process {process}: {command}")
+        try:
+            os.kill(process, signal.SIGKILL)
+        except OSError:
+            continue
+    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _left_behind() -> dict[int, str]:
+    """Living processes of this session but for our own capture servers, which end with us: id → command line."""
+    mark = f"{_MARK}={os.environ.get(_MARK, '')}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        process = int(folder.name)
+        try:
+            if process == os.getpid() or mark not in (folder / "environ").read_bytes():
+                continue
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        ours = parent == os.getpid() and "oomcast." in command
+        if command and not ours:
+            found[process] = command
+    return found

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from campaign_builder import ENVIRONMENT, MIB
-from oomcast.design import CaseSpec, case_key, complete
-from oomcast.design.templates import TEMPLATES, render
-from oomcast.measure import Environment, Measurement, Outcome, Store
+from oomcast.methods.measure import CaseSpec, Environment, Measurement, Outcome, Store, case_key
+from oomcast.methods.tbem import complete
+from oomcast.methods.tbem.templates import TEMPLATES, render
 
 GRID = {"batch_size": (8, 16, 64, 256), "width": (32, 64, 128, 256)}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
 import pytest
 
 import oomcast
-import oomcast.estimate
 from oomcast.errors import BadInput, OomcastError, UnknownName
 
 HEAVY = ("torch", "numpy", "transformers", "timm", "rich")
@@ -27,7 +27,9 @@ def test_the_public_names_are_these() -> None:
         "calibrate",
         "estimate",
         "fit",
+        "plan",
         "rank_gpus",
+        "run",
         "virtual_gpu",
         "what_to_change",
     }
@@ -40,17 +42,18 @@ def test_the_public_names_are_these() -> None:
 
 def test_importing_oomcast_loads_no_framework() -> None:
     assert loaded_after("import oomcast") == set()
-    assert loaded_after("import oomcast.estimate, oomcast.simulate, oomcast.devices, oomcast.trace") == set()
-    assert loaded_after("import oomcast.cli") == {"rich"}
+    assert loaded_after("import oomcast.estimation, oomcast.simulate, oomcast.devices, oomcast.trace") == set()
+    assert loaded_after("import oomcast.cli") == set()
 
 
 def test_the_proof_can_fail() -> None:
-    assert "torch" in loaded_after("import oomcast.capture.torch.worker")
+    assert "torch" in loaded_after("import oomcast.capture.torch.run")
 
 
-def test_estimate_is_a_room_and_a_function() -> None:
-    assert callable(oomcast.estimate)
-    assert oomcast.estimate.Estimate is oomcast.Estimate  # type: ignore[attr-defined]
+def test_estimate_is_a_plain_function_with_a_signature() -> None:
+    assert inspect.isfunction(oomcast.estimate)
+    parameters = inspect.signature(oomcast.estimate).parameters
+    assert {"job", "batch_size", "device", "optimizer", "precision", "environment", "estimator"} <= set(parameters)
 
 
 def test_every_error_has_an_exit_code() -> None:

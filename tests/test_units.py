@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomcast.errors import BadInput
-from oomcast.units import GiB, KiB, MiB, format_bytes, parse_bytes
+from oomcast.units import GiB, KiB, MiB, check_size, format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,14 @@ def test_what_is_no_size(text: str) -> None:
 def test_what_is_printed_can_be_read(size: int) -> None:
     read = parse_bytes(format_bytes(size))
     assert abs(read - size) <= max(0.06 * KiB, 0.06 * size)
+
+
+def test_numbers_without_end_are_told_in_a_sentence() -> None:
+    for text in ("9" * 400, "1" + "0" * 19 + "GiB", f"{2**61}"):
+        with pytest.raises(BadInput):
+            parse_bytes(text)
+    with pytest.raises(BadInput, match="more than any machine has"):
+        check_size(10**400)
+    assert format_bytes(10**400) == "2^1328 B or more"
+    assert format_bytes(-(10**400)) == "-2^1328 B or more"
+    assert check_size(1 << 50) == 1 << 50

@@ -2,7 +2,11 @@
 
 >>> import oomcast
 >>> answer = oomcast.estimate("zoo:resnet50", batch_size=64, device="rtx-3090")
+>>> answer
+<Estimate FITS zoo:resnet50 on rtx-3090: 6.76 GiB of 23.54 GiB usable (95% interval 6.42 GiB to 7.73 GiB), P(OOM) 0.0%>
 >>> answer.verdict, answer.device_total
+
+Commands are in `oomcast --help`; what goes wrong is in `oomcast.errors`.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import moved as _moved
+
 if TYPE_CHECKING:
-    from ._virtual import virtual_gpu
-    from .advise import fit, rank_gpus, what_to_change
-    from .estimate import Estimate, calibrate, estimate
+    from .advise import fit, plan, rank_gpus, what_to_change
+    from .estimation import Estimate, calibrate, estimate, run
+    from .virtual import virtual_gpu
 
 __all__ = [
     "Estimate",
@@ -21,30 +27,33 @@ __all__ = [
     "calibrate",
     "estimate",
     "fit",
+    "plan",
     "rank_gpus",
+    "run",
     "virtual_gpu",
     "what_to_change",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+_moved.install()
 
 _HOMES = {
     "fit": ".advise",
+    "plan": ".advise",
     "rank_gpus": ".advise",
     "what_to_change": ".advise",
-    "Estimate": ".estimate",
-    "calibrate": ".estimate",
-    "virtual_gpu": "._virtual",
+    "Estimate": ".estimation",
+    "calibrate": ".estimation",
+    "estimate": ".estimation",
+    "run": ".estimation",
+    "virtual_gpu": ".virtual",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Names are loaded when first used: `import oomcast` costs nothing, and no framework is loaded for it."""
-    if name == "estimate":
-        # The room of that name, which can be called (see its last lines).
-        return importlib.import_module(".estimate", __name__)
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'oomcast' has no attribute {name!r}")
+        raise AttributeError(_moved.new_home(name) or f"module 'oomcast' has no attribute {name!r}")
     return getattr(importlib.import_module(home, __name__), name)
 
 

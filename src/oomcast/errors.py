@@ -1,20 +1,45 @@
-"""The error tree: every failure a user can meet, each with the exit code of the command line.
+"""Every failure that oomcast reports on purpose, each with the exit code of the command line.
 
-Exit codes: 0 the job fits, 3 it does not, 2 the input is at fault, 1 oomcast could not answer.
+    OomcastError            1   oomcast could not answer
+      CaptureFailed         1   … because the job did not run on the virtual GPU, though it may be fine
+      BadInput              2   what was given cannot be used; the text says what to change
+        UnknownName         2   … no device, model, option … has this name; `near` has those that were meant
+        JobFailed           2   … the job's own code raised or refused; `traceback` has its lines
+          TookTooLong       2   … or did not return within the time limit
+        UnreadableFile      2   … a file is damaged, hostile, or of another version
+
+Exit codes of answers are 0 (the job fits) and 3 (it does not). The text of an error is one sentence for the user:
+
+>>> import oomcast
+>>> from oomcast.errors import OomcastError, UnknownName
+>>> try:
+...     oomcast.estimate("zoo:resnet50", batch_size=64, device="a10o")
+... except UnknownName as error:
+...     print("Did you mean", error.near)
+... except OomcastError as error:
+...     print("No estimate:", error)
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = ["BadInput", "CaptureFailed", "JobFailed", "OomcastError", "TookTooLong", "UnknownName", "UnreadableFile"]
 
 
+_LONGEST_TEXT, _LONGEST_NAME = 1200, 200
+
+
 class OomcastError(Exception):
-    """Base of all errors that oomcast raises on purpose. Its text is one sentence for the user."""
+    """Base of all errors that oomcast raises on purpose. Its text is one sentence for the user.
+
+    What a hostile file or a mistyped option brings into it is shortened, so that it stays one that can be read.
+    """
 
     exit_code = 1
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(_readable(text))
 
 
 class BadInput(OomcastError):
@@ -27,6 +52,7 @@ class UnknownName(BadInput):
     """A device, optimizer, precision or model name that does not exist; near matches are shown."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        name = _readable(name, _LONGEST_NAME)
         self.kind = kind
         self.name = name
         self.near = near_matches(name, known)
@@ -58,13 +84,20 @@ class CaptureFailed(OomcastError):
         self.traceback = traceback
 
 
+def _readable(text: str, most: int = _LONGEST_TEXT) -> str:
+    """The beginning and the end of a text that is too long: the end says what to do."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
 def near_matches(name: str, known: Iterable[str], limit: int = 5) -> tuple[str, ...]:
     """The known names closest to a mistyped one, best first."""
+    import difflib  # here, as most runs meet no mistyped name
+
     by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.5)
     if len(name) >= 3:
-        found += [candidate for candidate in by_lower if name.lower() in candidate and candidate not in found]
-    return tuple(by_lower[candidate] for candidate in found[:limit])
+        close += [candidate for candidate in by_lower if name.lower() in candidate and candidate not in close]
+    return tuple(by_lower[candidate] for candidate in close[:limit])
 
 
 def _or_list(names: tuple[str, ...]) -> str:

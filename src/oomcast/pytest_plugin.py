@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .estimate import Estimate
+    from .estimation import Estimate
 
 __all__ = ["assert_fits", "oomcast_device"]
 

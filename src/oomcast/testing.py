@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .estimate import Estimate, LiveTensor
+    from .estimation import Estimate, LiveTensor
 
 __all__ = ["assert_fits"]
 
@@ -27,7 +27,7 @@ def assert_fits(
     """
     __tracebackhide__ = True
     from .errors import BadInput
-    from .estimate import estimate
+    from .estimation import estimate
     from .units import parse_bytes
 
     if not 0 < risk <= 1:
@@ -35,50 +35,52 @@ def assert_fits(
     spare = parse_bytes(headroom) if isinstance(headroom, str) else headroom
     if spare < 0:
         raise BadInput(f"the headroom must not be negative, not {spare}.")
-    # Called as a function of the room's name: see its last lines.
-    found = estimate(job, device=device, batch_size=batch_size, **options)
-    problem = _problem(found, risk, spare)
+    answer = estimate(job, device=device, batch_size=batch_size, **options)
+    problem = _problem(answer, risk, spare)
     if problem:
-        raise AssertionError("\n".join([_what(found), f"  {problem}", *_largest(found)]))
-    return found
+        raise AssertionError("\n".join([_what(answer), f"  {problem}", *_largest(answer)]))
+    return answer
 
 
-def _problem(found: Estimate, risk: float, spare: int) -> str:
+def _problem(answer: Estimate, risk: float, spare: int) -> str:
     from .units import format_bytes
 
-    usable = format_bytes(found.device_usable)
-    interval = f"{found.coverage:.0%} interval {format_bytes(found.low)} to {format_bytes(found.high)}"
-    if not found.fits:
-        missing = format_bytes(max(found.least_capacity - found.device_usable, 0))
+    usable = format_bytes(answer.device_usable)
+    interval = f"{answer.coverage:.0%} interval {format_bytes(answer.low)} to {format_bytes(answer.high)}"
+    if not answer.fits:
+        missing = format_bytes(max(answer.least_capacity - answer.device_usable, 0))
         return (
-            f"{missing} are missing: it runs from {format_bytes(found.least_capacity)} on, the device has {usable} "
-            f"usable ({interval} without that limit; P(OOM) {found.p_oom:.1%})"
+            f"{missing} are missing: it runs from {format_bytes(answer.least_capacity)} on, the device has {usable} "
+            f"usable ({interval} without that limit; P(OOM) {answer.p_oom:.1%})"
         )
-    if found.p_oom > risk:
-        beyond = max(found.will_not_exceed - found.device_usable, 0)
+    if answer.p_oom > risk:
+        beyond = max(answer.will_not_exceed - answer.device_usable, 0)
         more = f", {format_bytes(beyond)} more than the device has" if beyond else ""
         return (
-            f"P(OOM) {found.p_oom:.1%} is above the {risk:.4g} that is accepted: {format_bytes(found.device_total)} of "
-            f"{usable} usable; with {found.coverage:.0%} not above {format_bytes(found.will_not_exceed)}{more}"
+            f"P(OOM) {answer.p_oom:.1%} is above the {risk:.4g} that is accepted: {format_bytes(answer.device_total)} "
+            f"of {usable} usable; with {answer.coverage:.0%} not above {format_bytes(answer.will_not_exceed)}{more}"
         )
-    if found.headroom < spare:
+    if answer.headroom < spare:
         return (
-            f"{format_bytes(spare - found.headroom)} of headroom are missing: {format_bytes(found.device_total)} of "
-            f"{usable} usable leave {format_bytes(found.headroom)} of the {format_bytes(spare)} asked for ({interval})"
+            f"{format_bytes(spare - answer.headroom)} of headroom are missing: {format_bytes(answer.device_total)} of "
+            f"{usable} usable leave {format_bytes(answer.headroom)} of the {format_bytes(spare)} asked for ({interval})"
         )
     return ""
 
 
-def _what(found: Estimate) -> str:
-    told = found.workload
-    return f"{told.get('job', 'the job')} does not fit on {found.device} at batch size {told.get('batch_size', '?')}:"
+def _what(answer: Estimate) -> str:
+    job, batch_size = answer.workload.get("job", "the job"), answer.workload.get("batch_size", "?")
+    return f"{job} does not fit on {answer.device} at batch size {batch_size}:"
 
 
-def _largest(found: Estimate) -> list[str]:
-    if not found.top_tensors:
+def _largest(answer: Estimate) -> list[str]:
+    if not answer.top_tensors:
         return []
-    where = f"{found.peak.phase} of step {found.peak.step + 1}" if found.peak.step >= 0 else found.peak.phase
-    return [f"  the largest at the peak ({where}):", *(f"    {_line(one)}" for one in found.top_tensors[:_SHOWN])]
+    where = f"{answer.peak.phase} of step {answer.peak.step + 1}" if answer.peak.step >= 0 else answer.peak.phase
+    return [
+        f"  the largest at the peak ({where}):",
+        *(f"    {_line(tensor)}" for tensor in answer.top_tensors[:_SHOWN]),
+    ]
 
 
 def _line(tensor: LiveTensor) -> str:

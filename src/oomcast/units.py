@@ -6,11 +6,14 @@ import re
 
 from .errors import BadInput
 
-__all__ = ["GiB", "KiB", "MiB", "format_bytes", "parse_bytes"]
+__all__ = ["GiB", "KiB", "MiB", "check_size", "format_bytes", "parse_bytes"]
 
 KiB = 1 << 10
 MiB = 1 << 20
 GiB = 1 << 30
+
+_LARGEST = 1 << 60
+"""An exbibyte: more than all cards of the world's largest machine."""
 
 _UNITS = {"": 1, "b": 1, "kib": KiB, "mib": MiB, "gib": GiB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
@@ -18,6 +21,8 @@ _UNITS = {"": 1, "b": 1, "kib": KiB, "mib": MiB, "gib": GiB, "kb": 10**3, "mb": 
 def format_bytes(size: int) -> str:
     """`1536 MiB` as people read it: GiB from 1 GiB on, then MiB, KiB and B."""
     sign, size = ("-", -size) if size < 0 else ("", size)
+    if size > 1 << 200:
+        return f"{sign}2^{size.bit_length() - 1} B or more"
     if size >= GiB:
         return f"{sign}{size / GiB:.2f} GiB"
     if size >= MiB:
@@ -33,4 +38,11 @@ def parse_bytes(text: str) -> int:
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise BadInput(f"cannot read {text!r} as a size; write it like 24GiB, 512MiB or a number of bytes.")
-    return round(float(match.group(1)) * unit)
+    return check_size(round(float(match.group(1)) * unit))
+
+
+def check_size(nbytes: int) -> int:
+    """The same number; raises BadInput where it is more than any machine has, which no sum or share should meet."""
+    if nbytes > _LARGEST:
+        raise BadInput(f"{format_bytes(nbytes)} is more than any machine has; write a size like 24GiB.")
+    return nbytes

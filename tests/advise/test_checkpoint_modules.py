@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oomcast
 from oomcast.advise import Advice, Change, what_to_change
-from oomcast.advise._checkpoints import worth_recomputing
-from oomcast.advise._remedies import BY_MODULE
+from oomcast.advise.recomputation import worth_recomputing
+from oomcast.advise.remedies import BY_MODULE
 from oomcast.capture import capture
-from oomcast.devices import find_gpu
-from oomcast.estimate import Estimate
+from oomcast.estimation import Estimate
+from oomcast.spec import Spec
 from oomcast.trace import EventKind, Trace
-from oomcast.workload import Workload
 
 BATCH = 60_000
 DEVICE = "4GiB"
@@ -45,11 +46,11 @@ def batch(batch_size):
 """
 
 
-def estimated(job: str, **options: object) -> Estimate:
-    return oomcast.estimate(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))  # type: ignore[operator]
+def estimated(job: str, **options: Any) -> Estimate:
+    return oomcast.estimate(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))
 
 
-def asked(job: str, **options: object) -> Advice:
+def asked(job: str, **options: Any) -> Advice:
     given = {"batch_size": BATCH, "device": DEVICE, "steps": 2, "only": [BY_MODULE]} | options
     return what_to_change(job, **given)  # type: ignore[arg-type]
 
@@ -71,20 +72,20 @@ def highest(trace: Trace) -> int:
 
 @pytest.mark.parametrize("model", ["zoo:vit_t_16", "zoo:resnet18"])
 def test_the_trace_tells_what_modules_would_save(model: str) -> None:
-    gpu = find_gpu("rtx-3060")
-    base = capture(Workload.create(model, batch_size=16, steps=2), gpu)
+    spec = Spec.read(model, device="rtx-3060", batch_size=16, steps=2)
+    base = capture(spec)
     sets = worth_recomputing(base)
     assert len(sets) > 1
     assert [len(one.modules) for one in sets] == sorted(len(one.modules) for one in sets)
     for one in (sets[0], sets[len(sets) // 2]):
-        workload = Workload.create(model, batch_size=16, steps=2, checkpointing=one.modules)
-        captured = highest(capture(workload, gpu))
+        workload = dataclasses.replace(spec.workload, checkpointing=one.modules)
+        captured = highest(capture(spec.with_workload(workload)))
         assert captured < highest(base)
         assert abs(one.peak - captured) <= 0.05 * captured
 
 
 def test_no_set_has_a_module_within_another_and_each_lowers_the_peak() -> None:
-    base = capture(Workload.create("zoo:resnet50", batch_size=8, steps=2), find_gpu("rtx-3060"))
+    base = capture(Spec.read("zoo:resnet50", device="rtx-3060", batch_size=8, steps=2))
     sets = worth_recomputing(base)
     peaks = [highest(base), *(one.peak for one in sets)]
     assert peaks == sorted(set(peaks), reverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_the_smallest_and_the_cheapest_that_are_enough(job: str) -> None:
     for name in (ranking.smallest, ranking.cheapest):
         choice = by_name[name]
         assert choice.own_capture
-        own = oomcast.estimate(job, batch_size=250_000, steps=2, device=name)  # type: ignore[operator]
+        own = oomcast.estimate(job, batch_size=250_000, steps=2, device=name)
         assert (choice.needed, choice.device_total, choice.p_oom) == (own.least_capacity, own.device_total, own.p_oom)
         assert choice.headroom == choice.gpu.usable_memory - own.least_capacity
     smaller = [c for c in ranking.choices if c.gpu.usable_memory < by_name[ranking.smallest].gpu.usable_memory]
@@ -39,7 +40,7 @@ def test_the_smallest_and_the_cheapest_that_are_enough(job: str) -> None:
 def test_cards_of_one_kind_are_near_their_own_estimates(job: str) -> None:
     ranking = rank_gpus(job, batch_size=250_000, steps=2, gpus=CARDS, prices={})
     for choice in ranking.choices:
-        own = oomcast.estimate(job, batch_size=250_000, steps=2, device=choice.gpu.name)  # type: ignore[operator]
+        own = oomcast.estimate(job, batch_size=250_000, steps=2, device=choice.gpu.name)
         assert choice.needed == pytest.approx(own.least_capacity, rel=0.02)
     assert ranking.cheapest is None
 
@@ -53,14 +54,14 @@ def test_cards_of_one_kind_are_near_their_own_estimates(job: str) -> None:
         ("zoo:vit_t_16", {"precision": "amp-fp16"}, {"rtx-3060", "h100-80gb", "t4"}),
     ],
 )
-def test_one_capture_for_each_kind_of_attention(name: str, settings: dict[str, str], captured: set[str]) -> None:
+def test_one_capture_for_each_kind_of_attention(name: str, settings: dict[str, Any], captured: set[str]) -> None:
     cards = tuple(map(find_gpu, ("t4", "rtx-3060", "h100-80gb")))
     ranking = rank_gpus(name, batch_size=8, steps=1, gpus=cards, prices={}, **settings)
     assert ranking.smallest == "rtx-3060"
     assert {choice.gpu.name for choice in ranking.choices if choice.own_capture} == captured
     assert ranking.captures == len(captured)
     for choice in ranking.choices:
-        alone = oomcast.estimate(name, batch_size=8, steps=1, device=choice.gpu.name, **settings)  # type: ignore[operator]
+        alone = oomcast.estimate(name, batch_size=8, steps=1, device=choice.gpu.name, **settings)
         assert choice.needed == pytest.approx(alone.least_capacity, rel=0.02)
 
 

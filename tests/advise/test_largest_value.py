@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from growing_job import GrowingJob
@@ -11,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomcast.advise import Fit, fit
-from oomcast.advise._fit import _Search, search_largest
-from oomcast.advise._judge import Judge
-from oomcast.advise._parameters import Parameter
+from oomcast.advise.confidence import ConfidentTarget
+from oomcast.advise.largest import _Search, search_largest
+from oomcast.advise.parameters import Parameter
 from oomcast.errors import BadInput, TookTooLong
-from oomcast.estimate import Target
+from oomcast.estimation import target_of
+from oomcast.spec import Spec
 from oomcast.trace import Trace
-from oomcast.workload import Workload
 
-TARGET = Target.create("1GiB")
-JOB = Workload.create("zoo:mlp")
+SPEC = Spec.read("zoo:mlp", device="1GiB", use_calibration=False)
+TARGET = target_of(SPEC)
 
 
 def parameter(start: int = 8) -> Parameter:
-    return Parameter("batch-size", lambda n: dataclasses.replace(JOB, batch_size=n), start)
+    return Parameter("batch-size", lambda n: dataclasses.replace(SPEC.workload, batch_size=n), start)
 
 
-def search(trace: Callable[[int], Trace], high: int = 4000, confidence: float = 0.95, **more: int) -> Fit:
+def search(trace: Callable[[int], Trace], high: int = 4000, confidence: float = 0.95, **more: Any) -> Fit:
     return search_largest(
         parameter(more.pop("start", 8)),
         range(1, high + 1),
-        TARGET,
+        SPEC,
         confidence,
         capturing=lambda workload: trace(workload.batch_size),
         **more,
@@ -39,8 +40,8 @@ def search(trace: Callable[[int], Trace], high: int = 4000, confidence: float = 
 
 
 def by_trying_all(trace: Callable[[int], Trace], high: int, confidence: float = 0.95) -> int | None:
-    judge = Judge(TARGET, confidence)
-    return max((n for n in range(1, high + 1) if judge.fits(judge.estimate(trace(n)))), default=None)
+    target = ConfidentTarget(TARGET, confidence)
+    return max((n for n in range(1, high + 1) if target.fits(target.estimate(trace(n)))), default=None)
 
 
 @settings(max_examples=5, deadline=None)
@@ -101,7 +102,7 @@ def test_nothing_fits_and_the_floor_is_told() -> None:
 
 
 def test_values_that_the_job_refuses() -> None:
-    """Batch norm refuses 1; there are only 100 positions, as the message says."""
+    """Batch norm refuses 1; there are only 100 positions."""
 
     def trace(n: int) -> Trace:
         if n == 1:
@@ -120,6 +121,20 @@ def test_values_that_the_job_refuses() -> None:
         return GrowingJob(width=1024, tokens=16384).trace(n)
 
     assert search(large).value == by_trying_all(lambda n: large(max(n, 2)), 12)
+
+
+@pytest.mark.parametrize(("positions", "most"), [(1024, 7), (512, 7), (1000, 18), (3999, 18), (9, 18)])
+def test_a_jobs_own_limit_takes_few_captures(positions: int, most: int) -> None:
+    """What the refusal says is never read: the words could be anyone's."""
+
+    def trace(n: int) -> Trace:
+        if n > positions:
+            raise BadInput("expected 7 of 2048, got 31.")
+        return GrowingJob().trace(n)
+
+    found = search(trace)
+    assert (found.value, found.bound) == (positions, "refused")
+    assert found.captures <= most
 
 
 def test_a_job_that_refuses_everything_says_why() -> None:
@@ -176,7 +191,9 @@ def test_mistakes_are_told(options: dict[str, object], sentence: str) -> None:
 
 
 def test_one_that_fits_again_beyond_some_that_do_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = _Search(parameter(), range(1, 200), TARGET, 0.95, 4, GrowingJob(width=64).trace)
+    search = _Search(
+        parameter(), range(1, 200), ConfidentTarget(TARGET, 0.95), 4, lambda workload: GrowingJob().trace(1)
+    )
     fitting = {*range(40), 43, 44, 59, 74}
     monkeypatch.setattr(search, "_fits", fitting.__contains__)
     assert search._beyond(39) == 74

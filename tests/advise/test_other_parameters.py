@@ -25,7 +25,7 @@ def test_the_answer_fits_and_the_next_value_does_not(
     assert not found.unverified
 
     def risk(value: int) -> float:
-        given = value if option == "seq_len" else f"3x{value}x{value}"
-        return oomcast.estimate(job, steps=2, **{option: given}, **settings).p_oom
+        options: dict[str, Any] = {option: value if option == "seq_len" else f"3x{value}x{value}"}
+        return oomcast.estimate(job, steps=2, **options, **settings).p_oom
 
     assert risk(found.value) <= 0.05 < risk(found.value + step)

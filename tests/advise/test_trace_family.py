@@ -7,7 +7,7 @@ from growing_job import GrowingJob
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomcast.advise._trace_family import INTERPOLATED, TraceFamily
+from oomcast.advise.trace_family import INTERPOLATED, TraceFamily
 from oomcast.trace import Trace, verify
 
 

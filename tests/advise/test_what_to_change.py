@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oomcast
 from oomcast.advise import Advice, what_to_change
-from oomcast.advise._optimizer_of import optimizer_of
-from oomcast.advise._patch import patched
-from oomcast.advise._remedies import remedies_for, with_8bit_states
-from oomcast.advise._setup import prepare
+from oomcast.advise.job_file import optimizer_of, patched
+from oomcast.advise.remedies import remedies_for, with_8bit_states
 from oomcast.capture import capture
 from oomcast.errors import BadInput
-from oomcast.estimate import Estimate, estimate_trace
+from oomcast.estimation import Estimate, estimate_trace, target_of
+from oomcast.spec import Spec, Workload
 from oomcast.trace import Category, Trace
 from oomcast.units import parse_bytes
-from oomcast.workload import Workload
 
 BATCH = 60_000
 DEVICE = "2GiB"
 
 
-def estimated(job: str, **options: object) -> Estimate:
-    return oomcast.estimate(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))  # type: ignore[operator]
+def estimated(job: str, **options: Any) -> Estimate:
+    return oomcast.estimate(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))
 
 
-def asked(job: str, **options: object) -> Advice:
+def asked(job: str, **options: Any) -> Advice:
     return what_to_change(job, **({"batch_size": BATCH, "device": DEVICE, "steps": 2} | options))  # type: ignore[arg-type]
 
 
-AS_ESTIMATES = {
+AS_ESTIMATES: dict[str, dict[str, Any]] = {
     "checkpointing": {"checkpointing": True},
     "amp-bf16": {"precision": "amp-bf16"},
     "foreach-off": {"optimizer": "adamw-forloop"},
@@ -108,9 +107,10 @@ def test_mistakes_of_advice_are_told(job: str, options: dict[str, object], sente
     ],
 )
 def test_a_patched_file_is_the_changed_job(job: str, key: str, options: dict[str, object]) -> None:
-    setup = prepare(job, device=DEVICE, batch_size=BATCH, steps=2)
-    trace = capture(setup.workload, setup.target.gpu)
-    remedy = next(r for r in remedies_for(setup, trace, optimizer_of(setup.workload)) if r.key == key)
+    spec = Spec.read(job, device=DEVICE, batch_size=BATCH, steps=2)
+    trace = capture(spec)
+    remedies = remedies_for(spec.workload, target_of(spec), trace, optimizer_of(spec.workload))
+    remedy = next(r for r in remedies if r.key == key)
     wanted = estimated(job, **options)
     path = Path(job)
     path.write_text(patched(path.read_text(), (remedy,), trace))
@@ -132,11 +132,12 @@ def test_a_file_without_an_optimizer_gets_one(job: str) -> None:
     path = Path(job)
     text = path.read_text().partition("\n\ndef optimizer")[0] + "\n"
     path.write_text(text)
-    setup = prepare(job, device=DEVICE, batch_size=8)
-    remedies = {r.key: r for r in remedies_for(setup, Trace((), ()), optimizer_of(setup.workload))}
+    spec = Spec.read(job, device=DEVICE, batch_size=8)
+    offered = remedies_for(spec.workload, target_of(spec), Trace((), ()), optimizer_of(spec.workload))
+    remedies = {remedy.key: remedy for remedy in offered}
     changed = patched(text, (remedies["foreach-off"],), Trace((), ()))
     path.write_text(changed)
-    assert optimizer_of(setup.workload) == "adamw-forloop"
+    assert optimizer_of(spec.workload) == "adamw-forloop"
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,8 @@ def test_the_optimizer_is_read_from_the_file(job: str, written: str, name: str |
 
 
 def test_eight_bit_states_by_the_formula(job: str) -> None:
-    setup = prepare(job, device=DEVICE, batch_size=64, optimizer="adamw-fused", steps=2)
-    trace = capture(setup.workload, setup.target.gpu)
+    spec = Spec.read(job, device=DEVICE, batch_size=64, optimizer="adamw-fused", steps=2)
+    target, trace = target_of(spec), capture(spec)
     small = with_8bit_states(trace)
 
     def states(one: Trace) -> int:
@@ -166,5 +167,5 @@ def test_eight_bit_states_by_the_formula(job: str) -> None:
     matrices = 3 * 2 * 4 * 256 * 256  # weights of at least 4096 values; two states each
     saved = 2 * (matrices * 4 - matrices - 4 * matrices // 256)
     assert states(trace) - states(small) == saved
-    assert estimate_trace(small, setup.target).device_total <= estimate_trace(trace, setup.target).device_total
+    assert estimate_trace(small, target).device_total <= estimate_trace(trace, target).device_total
     assert parse_bytes("1KiB") == 1024

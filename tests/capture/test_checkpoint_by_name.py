@@ -14,11 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 import oomcast
 from oomcast.capture import capture
-from oomcast.capture.torch.worker import capture_here
-from oomcast.devices import find_gpu
+from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput, UnknownName
+from oomcast.spec import Spec
 from oomcast.trace import Phase, Trace
-from oomcast.workload import Workload
 
 DEVICE = "rtx-3060"
 
@@ -53,7 +52,7 @@ def batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def traced(checkpointing: Any = False, model: Any = Net) -> Trace:
     job = SimpleNamespace(model=model, batch=batch)
-    return capture_here(Workload.create(job, batch_size=512, steps=2, checkpointing=checkpointing), DEVICE)
+    return capture_here(Spec.read(job, device=DEVICE, batch_size=512, steps=2, checkpointing=checkpointing))
 
 
 def by_hand(*names: str) -> Trace:
@@ -124,8 +123,8 @@ def test_a_layer_that_runs_twice_does_not_extend_the_cache_twice(tmp_path: Path)
     pytest.importorskip("transformers")
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2, "n_embd": 48}')
-    workload = Workload.create(config, batch_size=2, seq_len=16, steps=1, checkpointing="transformer.h.*")
-    told = capture(workload, find_gpu(DEVICE)).assumptions
+    spec = Spec.read(config, device=DEVICE, batch_size=2, seq_len=16, steps=1, checkpointing="transformer.h.*")
+    told = capture(spec).assumptions
     assert "checkpointing: transformer.h.0, transformer.h.1, with use_cache off" in told
 
 

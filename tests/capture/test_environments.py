@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import oomcast
-from oomcast.capture import _environments, environments, make_environment
-from oomcast.capture._environments import ENVIRONMENTS, Environment, environment_python
-from oomcast.capture._frameworks import interpreter_of, missing_framework
+from oomcast.capture import ENVIRONMENTS, environments, make_environment
+from oomcast.capture import venvs as _environments
+from oomcast.capture.frameworks import interpreter_of, missing_framework
+from oomcast.capture.venvs import Environment, environment_python
 from oomcast.cli import main
 from oomcast.errors import BadInput, OomcastError, UnknownName
 
@@ -87,14 +88,14 @@ def test_other_frameworks_have_none(own_cache: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(UnknownName, match="mxnet"):
         make_environment("mxnett", lambda text: None)
     assert environment_python("torch") is None
-    assert main(["environment", "make", "caffe"]) == 2
+    assert main(["venv", "make", "caffe"]) == 2
     assert "There is one for mxnet" in capsys.readouterr().err
 
 
 def test_the_command_lists_them_and_the_sentence_names_it(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["environment", "list"]) == 0
+    assert main(["venv", "list"]) == 0
     assert "mxnet: not made yet" in capsys.readouterr().out
-    assert "oomcast environment make mxnet" in str(missing_framework("mxnet", "mxnet"))
+    assert "oomcast venv make mxnet" in str(missing_framework("mxnet", "mxnet"))
 
 
 def test_the_versions_are_those_that_are_tested() -> None:

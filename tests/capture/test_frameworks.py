@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from collections import OrderedDict
@@ -13,10 +12,10 @@ import pytest
 
 import oomcast
 from oomcast.capture import guess_framework
-from oomcast.capture._frameworks import OtherFramework, check_framework, framework_of, missing_framework
-from oomcast.capture._messages import Answer, Request
+from oomcast.capture.frameworks import OtherFramework, check_framework, framework_of, missing_framework
+from oomcast.capture.messages import Answer, Request
 from oomcast.errors import BadInput, UnknownName
-from oomcast.workload import Workload
+from oomcast.spec import Spec, Workload
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_names_of_frameworks_are_checked_and_spelt_as_people_do() -> None:
 
 def test_what_is_missing_names_the_extra() -> None:
     assert "pip install 'oomcast[tensorflow]'" in str(missing_framework("tensorflow", "keras"))
-    assert "oomcast environment make mxnet" in str(missing_framework("mxnet", "mxnet"))
+    assert "oomcast venv make mxnet" in str(missing_framework("mxnet", "mxnet"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_what_is_missing_names_the_extra() -> None:
     [
         ("tensorflow", "job.py", "import keras\n", r"oomcast\[tensorflow\]"),
         ("jax", "job.py", "from flax import linen\n", r"oomcast\[jax\]"),
-        ("mxnet", "job.py", "from mxnet import gluon\n", "oomcast environment make mxnet"),
+        ("mxnet", "job.py", "from mxnet import gluon\n", "oomcast venv make mxnet"),
         ("onnx", "model.onnx", "not read", r"oomcast\[onnx\]"),
     ],
 )
@@ -98,18 +97,24 @@ class NoTorch:
             raise ModuleNotFoundError(name=name)
 
 sys.meta_path.insert(0, NoTorch)
-from oomcast.capture.torch.server import main
+from oomcast.capture.worker import main
 main()
 """
 
 
 def test_torch_is_told_too_if_it_is_missing() -> None:
-    request = Request(Workload.create("zoo:mlp"), "a100-40gb")
-    line = json.dumps({"workload": request.workload.as_dict(), "gpu": request.gpu}).encode() + b"\n"
-    ran = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], input=line, capture_output=True, check=True)
-    answer = Answer.from_bytes(ran.stdout)
+    request = Request.of(Spec.read("zoo:mlp", device="a100-40gb"))
+    command = [sys.executable, "-c", WITHOUT_TORCH, "torch"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(request.to_bytes())
+        worker.stdin.flush()
+        answer = Answer.from_bytes(worker.stdout.readline())  # while stdin is open: somebody waits for it
+        worker.stdin.close()
 
     assert answer is not None
+    assert answer.id == request.id
     assert (answer.error, answer.exit_code) == ("BadInput", 2)
     assert "pip install 'oomcast[torch]'" in answer.message
 

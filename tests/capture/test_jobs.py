@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from oomcast.capture import capture
-from oomcast.devices import find_gpu
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
+from oomcast.spec import Spec
 from oomcast.trace import Category, EventKind, Trace, verify
-from oomcast.workload import Workload
 
-GPU = find_gpu("a100-40gb")
+GPU = "a100-40gb"
 SMALL_BERT = {
     "model_type": "bert",
     "architectures": ["BertForSequenceClassification"],
@@ -28,7 +27,7 @@ SMALL_BERT = {
 
 
 def record(job: str, **options: Any) -> Trace:
-    trace = capture(Workload.create(job, **{"batch_size": 2, "steps": 1, "optimizer": "sgd", **options}), GPU)
+    trace = capture(Spec.read(job, **{"device": GPU, "batch_size": 2, "steps": 1, "optimizer": "sgd", **options}))
     verify(trace)
     return trace
 
@@ -130,7 +129,7 @@ def test_torchvision_models() -> None:
 
 @pytest.mark.parametrize("library", ["timm", "torchvision", "transformers"])
 def test_a_library_that_is_missing_is_named_with_its_extra(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oomcast.capture.torch.jobs import _vision
+    from oomcast.capture.torch.jobs import vision as _vision
 
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import oomcast
+from oomcast.errors import BadInput
 from oomcast.trace import Category, EventKind, Phase, Trace, verify
 from oomcast.units import MiB
 
@@ -273,8 +276,9 @@ def test_small_values_are_known_on_the_gpu_too() -> None:
 def test_an_unknown_value_is_stated() -> None:
     with oomcast.virtual_gpu(DEVICE) as gpu:
         x = torch.randn(4, 4, device="cuda")
-        assert torch.isfinite(x).all()
+        assert torch.isfinite(x).all()  # a run that goes well: no assumption is needed
         assert not torch.isnan(x).any()
+        assert (x < 9).all()
         assert not (x > 0).any()
         assert isinstance(x.sum().item(), float)
         assumptions = gpu.trace().assumptions
@@ -435,3 +439,47 @@ def test_the_fused_norm_follows_values_and_leaves_the_host_alone() -> None:
         assert (on_host.device.type, on_gpu.device.type) == ("cpu", "cuda")
         for norm in (on_host, on_gpu):
             assert norm.sum().item() == pytest.approx(16.0)
+
+
+def patched_attributes() -> dict[str, Any]:
+    """Attributes of torch that a virtual GPU exchanges, by name, as they are now."""
+    owners = {
+        "torch": torch,
+        "torch.cuda": torch.cuda,
+        "torch.nn.Parameter": nn.Parameter,
+        "torch.nn.Module": nn.Module,
+        "torch.autograd": torch.autograd,
+        "torch.optim.Optimizer": torch.optim.Optimizer,
+        "torch.backends.cudnn": torch.backends.cudnn,
+        "torch.UntypedStorage": torch.UntypedStorage,
+    }
+    return {f"{owner}.{name}": value for owner, thing in owners.items() for name, value in vars(thing).items()}
+
+
+def test_a_second_virtual_gpu_is_refused_and_torch_comes_back_whole() -> None:
+    before = patched_attributes()
+    refused: list[BaseException] = []
+
+    def second() -> None:
+        try:
+            with oomcast.virtual_gpu("t4"):
+                refused.append(AssertionError("two at once"))
+        except BadInput as error:
+            refused.append(error)
+
+    with oomcast.virtual_gpu("a100-40gb"):
+        assert patched_attributes() != before
+        other = threading.Thread(target=second)
+        other.start()
+        other.join()
+        second()
+        assert torch.ones(4, device="cuda").is_cuda
+    assert len(refused) == 2
+    assert all("in use in this process already" in str(error) for error in refused)
+    after = patched_attributes()
+    assert {name for name in before if after.get(name) is not before[name]} == set()
+    assert set(after) == set(before)
+    with pytest.raises(ZeroDivisionError), oomcast.virtual_gpu("t4"):
+        raise ZeroDivisionError
+    with oomcast.virtual_gpu("t4"):
+        assert torch.cuda.is_available()

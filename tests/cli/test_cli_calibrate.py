@@ -126,3 +126,17 @@ def test_a_real_run_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no GPU was found on this machine" in told
     assert "--nvidia-smi, --snapshot or --memory-stats" in told
     assert len(told.strip().splitlines()) == 1
+
+
+def test_undo_takes_back_the_newest_run(capsys: pytest.CaptureFixture[str]) -> None:
+    measure = ["calibrate", "zoo:mlp", "--batch-size", "8", "--device", "rtx-3090", "--environment", "torch-2.8-cu128"]
+    assert main([*measure, "--nvidia-smi", "600MiB"]) == 0
+    assert main([*measure, "--nvidia-smi", "610MiB"]) == 0
+    name = "rtx-3090@torch-2.8-cu128"
+    capsys.readouterr()
+    assert main(["calibrate", "--undo", name]) == 0
+    assert capsys.readouterr().out == f"took back the newest run of {name}; runs left: 1\n"
+    assert main(["calibrate", "--undo", name]) == 0
+    assert "no run is left" in capsys.readouterr().out
+    assert main(["calibrate", "--undo", name]) == 2
+    assert "unknown calibration" in capsys.readouterr().err

@@ -8,9 +8,8 @@ import pytest
 
 from campaign_builder import ENVIRONMENT, SMALL, fill_store, made_up_rows, small_campaign, write_small
 from oomcast.cli import main
-from oomcast.design import plan_campaign, read_campaign
-from oomcast.design.templates import TEMPLATES
-from oomcast.estimate import fit_gap, write_gap
+from oomcast.methods.tbem import fit_gap, plan_campaign, read_campaign, write_gap
+from oomcast.methods.tbem.templates import TEMPLATES
 
 MANY = list(range(1, 301))
 """An array of two such factors would have 90,000 runs."""
@@ -76,9 +75,9 @@ def test_bad_campaigns_are_one_sentence(
         (["plan", "none.toml"], "cannot be read"),
         (["plan", "small.toml", "--svg", "x.svg"], "add --screen"),
         (["plan", "small.toml", "--store", "none.db"], "there is no store none.db"),
-        (["run", "small.toml", "--engine", "cloud"], "local or ray"),
+        (["run", "small.toml", "--engine", "cloud"], "local, ray or slurm"),
         (["run", "small.toml", "--address", "auto"], "add --engine ray"),
-        (["run", "small.toml", "--python", "python3"], "torch=PATH or keras=PATH"),
+        (["run", "small.toml", "--python", "python3"], "write it like keras=PATH"),
         (["run", "small.toml", "--python", "torch=no-such-python"], "cannot be run"),
         (["run", "small.toml", "--workers", "0"], "at least 1"),
         (["run", "small.toml", "--threads", "0"], "at least 1"),
@@ -101,7 +100,7 @@ def test_missing_package_is_told_with_its_extra(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_small(folder)
-    for name in [name for name in sys.modules if name.startswith("oomcast.measure")]:
+    for name in [name for name in sys.modules if name.startswith("oomcast.methods.measure")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     assert main(["campaign", "status", "small.toml"]) == 2
@@ -112,7 +111,7 @@ def test_plan_shows_the_array_and_renders_its_files(folder: Path, capsys: pytest
     write_small(folder)
     assert main(["campaign", "plan", "small.toml", "--render", "sources"]) == 0
     printed = capsys.readouterr().out
-    assert "orthogonal array of 4 runs, 2^3, strength 2, instead of 8 combinations" in printed
+    assert "orthogonal array OA(4, 3, 2, 2) = L4(2³), instead of 8 combinations" in printed
     files = sorted(path.name for path in (folder / "sources").iterdir())
     assert files == [
         "array_001.py",
@@ -173,7 +172,7 @@ def test_second_fit_captures_nothing_again(folder: Path, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise AssertionError("captured again")
 
-    monkeypatch.setattr("oomcast.estimate._gap.case_trace", refuse)
+    monkeypatch.setattr("oomcast.methods.tbem.gap.case_trace", refuse)
     assert main(["campaign", "fit", "small.toml"]) == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from oomcast.advise.pack import read_jobs
 from oomcast.cli import main
 from oomcast.errors import BadInput
-from oomcast.workload import Workload
+from oomcast.spec import Workload
 
 TINY = ["estimate", "zoo:vit_t_16", "--batch-size", "4", "--device", "rtx-3060", "--steps", "2"]
 
@@ -57,7 +57,7 @@ def test_a_job_list_may_name_modules(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     written = '[[job]]\nname = "a"\njob = "zoo:vit_t_16"\nbatch_size = 8\ncheckpointing = '
     path.write_text(written + '"blocks.*"')
-    assert read_jobs(path).jobs[0].options["checkpointing"] == "blocks.*"
+    assert read_jobs(path).jobs[0].options["checkpointing"] == ("blocks.*",)
     path.write_text(written + "true")
     assert read_jobs(path).jobs[0].options["checkpointing"] is True
     path.write_text(written + "3")

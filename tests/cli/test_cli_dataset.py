@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from oomcast.cli import main
-from oomcast.dataset import Dataset, Label, Network, Row, read_dataset
-from oomcast.dataset import _build as building
-from oomcast.dataset._label import Labeller
-from oomcast.dataset._rows import flatten, row_id
-from oomcast.estimate.learned import Layer, LayerFeatures
+from oomcast.methods.gpumemnet import Layer, LayerFeatures
+from oomcast.methods.gpumemnet.dataset import Dataset, Label, Network, Row, read_dataset
+from oomcast.methods.gpumemnet.dataset import build as building
+from oomcast.methods.gpumemnet.dataset.labelling import Labeller
+from oomcast.methods.gpumemnet.dataset.rows import flatten, row_id
 
 
 class WithoutTorch(Labeller):
@@ -125,31 +125,12 @@ def test_show_a_file_of_another_layout(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text("a,b\n1,2\n")
     assert main(["dataset", "show", str(path)]) == 2
     assert "the columns id, kind, architecture" in capsys.readouterr().err
-    path.write_text("Filename,Depth\nx,1\n")
-    assert main(["dataset", "show", str(path)]) == 2
-    assert "'Activations-Params'" in capsys.readouterr().err
     assert main(["dataset", "show", str(tmp_path / "nothing.parquet")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_train_calls_the_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from oomcast.dataset import _train
-
-    asked: dict[str, Any] = {}
-
-    def train(folder: Path, out: Path, **options: Any) -> str:
-        asked.update(options, folder=folder, out=out)
-        options["on_progress"]("fitting", 1, 2)
-        return "the report"
-
-    monkeypatch.setattr(_train, "train", train)
-    monkeypatch.setattr(_train, "render", lambda report: f"rendered {report}")
-    assert main(["dataset", "train", str(tmp_path), "--output", str(tmp_path / "out"), "--seed", "3"]) == 0
-    assert capsys.readouterr().out == "rendered the report\n"
-    assert (asked["folder"], asked["out"], asked["rows"], asked["seed"]) == (tmp_path, tmp_path / "out", 250, 3)
-    assert main(["dataset", "train", str(tmp_path), "--output", "out", "--all-rows"]) == 0
-    assert asked["rows"] is None
-    assert main(["dataset", "train", str(tmp_path), "--output", "out", "--rows", "0"]) == 2
-    assert "--rows must be at least 1, not 0" in capsys.readouterr().err
+def test_train_takes_files_not_a_folder_of_published_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dataset", "train", str(tmp_path), "--output", str(tmp_path / "out.bin")]) == 2
+    assert "python -m lab train" in capsys.readouterr().err
+    assert main(["dataset", "train", str(tmp_path / "none.csv"), "--output", str(tmp_path / "out.bin")]) == 2
+    assert "there is no file" in capsys.readouterr().err

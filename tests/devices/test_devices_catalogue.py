@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-import oomcast.devices
 from oomcast.devices import IDLE_RESERVE, Gpu, all_gpus, find_gpu, other_variants
-from oomcast.devices._catalogue import _key, _parse
-from oomcast.devices._load import Record
+from oomcast.devices.gpus import _key, _parse
+from oomcast.devices.records import Record
 from oomcast.errors import OomcastError, UnknownName
 from oomcast.units import GiB, MiB
 
@@ -334,23 +333,3 @@ def test_a_broken_record_is_named(change: dict[str, object], complaint: str) -> 
 def test_a_broken_file_is_named(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(OomcastError, match=complaint):
         _parse(Record("gpus.json", "top level", {**_file(), **change}))
-
-
-def test_the_public_names() -> None:
-    assert sorted(oomcast.devices.__all__) == [
-        "ContextFigure",
-        "ContextRule",
-        "Gpu",
-        "IDLE_RESERVE",
-        "MemorySource",
-        "Stack",
-        "all_gpus",
-        "all_stacks",
-        "context_bytes",
-        "context_figure",
-        "default_stack",
-        "find_gpu",
-        "find_stack",
-        "other_variants",
-    ]
-    assert all(hasattr(oomcast.devices, name) for name in oomcast.devices.__all__)

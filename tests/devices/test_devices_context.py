@@ -19,8 +19,8 @@ from oomcast.devices import (
     find_gpu,
     find_stack,
 )
-from oomcast.devices._context import _parse
-from oomcast.devices._load import Record, read_records
+from oomcast.devices.records import Record, read_records
+from oomcast.devices.stacks import _parse
 from oomcast.errors import BadInput, OomcastError, UnknownName
 from oomcast.units import MiB
 
@@ -98,6 +98,36 @@ def test_a_stack_is_found_by_a_torch_version(written: str, name: str) -> None:
     assert find_stack(written).name == name
 
 
+@pytest.mark.parametrize(
+    ("written", "version", "environment"),
+    [
+        ("torch-2.6", (2, 6), "torch-2.6"),
+        ("2.6.1", (2, 6), "torch-2.6"),
+        ("torch-2.8-cu128", (2, 8), "torch-2.8-cu128"),
+        ("2.8", (2, 8), "torch-2.8-cu128"),
+        ("1.13", (1, 13), "torch-1.13"),
+        ("torch-2.4-cu121-eager", (2, 4), "torch-2.4-cu121-eager"),
+    ],
+)
+def test_a_version_that_is_named_is_followed_with_the_figures_of_its_generation(
+    written: str, version: tuple[int, int], environment: str
+) -> None:
+    stack = find_stack(written)
+    generation = find_stack(stack.name)
+
+    assert (stack.version, stack.environment) == (version, environment)
+    assert find_stack(environment) == stack
+    assert (stack.cudnn, stack.cuda, stack.contexts) == (generation.cudnn, generation.cuda, generation.contexts)
+
+
+@every_stack
+def test_a_stack_follows_a_version_that_it_stands_for(stack: Stack) -> None:
+    assert stack.version >= stack.first_version
+    assert stack.environment == stack.name
+    if stack.framework == "torch" and stack.default:
+        assert default_stack("{}.{}".format(*stack.version)) is stack
+
+
 @pytest.mark.parametrize("name", ["torch-2.8-cu129", "torch-2.8cu128", "torch-28-cu128"])
 def test_an_unknown_stack_is_answered_with_near_matches(name: str) -> None:
     with pytest.raises(UnknownName) as raised:
@@ -105,6 +135,7 @@ def test_an_unknown_stack_is_answered_with_near_matches(name: str) -> None:
 
     assert raised.value.kind == "environment"
     assert "torch-2.8-cu128" in raised.value.near
+    assert all(stack.name in str(raised.value) for stack in all_stacks())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +167,7 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 
 
 def test_stacks_are_in_order_and_one_is_always_the_default() -> None:
-    assert [stack.torch_from for stack in STACKS] == sorted(stack.torch_from for stack in STACKS)
+    assert [stack.first_version for stack in STACKS] == sorted(stack.first_version for stack in STACKS)
     assert all(default_stack(f"{major}.{minor}").default for major in (1, 2, 3) for minor in range(20))
     assert not find_stack("torch-2.4-cu121-eager").default
 
@@ -181,7 +212,8 @@ def _file() -> dict[str, list[dict[str, object]]]:
         ({"year": 24}, "'year' must be a whole number"),
         ({"contexts": {}}, "no context for sm_"),
         ({"name": "torch-2.8-cu128"}, "it is there twice"),
-        ({"torch_from": "2.5"}, "it begins with the same version"),
+        ({"first_version": "2.5", "version": "2.8"}, "it begins with the same version"),
+        ({"first_version": "2.5"}, "'version' must not be before 'first_version'"),
         ({"speed": 1}, "unknown field 'speed'"),
     ],
 )

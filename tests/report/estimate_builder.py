@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
-from oomcast.estimate import Estimate, Target, estimate_trace
+from oomcast.estimation import Estimate, Target, estimate_trace
+from oomcast.spec import Place
 from oomcast.trace import Allocation, Category, Event, EventKind, KernelCall, Mark, Operand, Phase, Trace
 from oomcast.units import MiB
 
@@ -92,5 +92,5 @@ def training(
 
 
 def estimated(job: Job, device: str = "rtx-3090", alloc_conf: str | None = None) -> Estimate:
-    target = Target.create(device, ENVIRONMENT, alloc_conf)
-    return estimate_trace(job.trace(), dataclasses.replace(target, keep_history=True))
+    place = Place(device, environment=ENVIRONMENT, alloc_conf=alloc_conf, use_calibration=False)
+    return estimate_trace(job.trace(), Target.of(place), keep_history=True)

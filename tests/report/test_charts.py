@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomcast.report._charts import Series, bars, chart
+from oomcast.report.charts import Series, bars, chart
 
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False)
 NAMESPACE = "{http://www.w3.org/2000/svg}"

@@ -7,10 +7,9 @@ from estimate_builder import Job, estimated, training
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomcast.report._axis import tick_words, ticks_of_bytes
-from oomcast.report._curve import CATEGORIES, curve_of
-from oomcast.report._modules import Module, module_tree
-from oomcast.report._stack import stack_of
+from oomcast.report.charts import tick_words, ticks_of_bytes
+from oomcast.report.curve import CATEGORIES, bands_of, curve_of
+from oomcast.report.page_parts import Module, module_tree
 from oomcast.simulate import ActionKind
 from oomcast.trace import Category
 from oomcast.units import GiB, MiB
@@ -70,15 +69,15 @@ def test_every_column_knows_the_largest_block_in_use() -> None:
             assert {name: block.size for name, block in told if block is not None} == sizes[column.moment]
 
 
-def test_the_stack_reaches_the_device_total() -> None:
+def test_the_bands_reach_the_device_total() -> None:
     estimate = estimated(training())
     assert estimate.history is not None
     curve = curve_of(estimate.history)
-    stack = stack_of(estimate, curve)
-    assert stack.top == estimate.device_total
+    bands = bands_of(estimate, curve)
+    assert bands.top == estimate.device_total
     for place in range(len(curve.columns)):
-        assert sum(band.values[place] for band in stack.bands) == stack.bands[-1].tops[place]
-    assert all(value >= 0 for band in stack.bands for value in band.values)
+        assert sum(band.values[place] for band in bands.bottom_up) == bands.bottom_up[-1].tops[place]
+    assert all(value >= 0 for band in bands.bottom_up for value in band.values)
 
 
 def test_the_modules_sum_to_what_is_allocated() -> None:

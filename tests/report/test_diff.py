@@ -15,7 +15,7 @@ from estimate_builder import estimated, training
 from rich.console import Console
 
 from oomcast.errors import UnreadableFile
-from oomcast.estimate import Estimate
+from oomcast.estimation import Estimate
 from oomcast.report import (
     compare,
     difference_as_json,

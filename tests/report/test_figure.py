@@ -8,7 +8,7 @@ from estimate_builder import estimated, training
 
 from oomcast.errors import BadInput
 from oomcast.report import draw_estimate
-from oomcast.report._categories import COLOURS, LABELS
+from oomcast.report.words import COLOURS, LABELS
 from oomcast.units import GiB, format_bytes
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"

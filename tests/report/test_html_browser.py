@@ -12,9 +12,9 @@ import pytest
 from browser import Opened, open_browser
 from estimate_builder import estimated, training
 
-from oomcast.estimate import Estimate
+from oomcast.estimation import Estimate
 from oomcast.report import estimate_fragment, estimate_html
-from oomcast.report._categories import COLOURS
+from oomcast.report.words import COLOURS
 from oomcast.units import MiB, format_bytes
 
 ATTACK = '</script><img src=x onerror="window.hacked=1"><b>\''

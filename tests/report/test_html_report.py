@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 import pytest
 from estimate_builder import estimated, training
 
-from oomcast.estimate import Estimate
+from oomcast.estimation import Estimate
 from oomcast.report import estimate_as_json, estimate_fragment, estimate_html
-from oomcast.report._categories import COLOURS, LABELS
+from oomcast.report.words import COLOURS, LABELS
 from oomcast.units import GiB, format_bytes
 
 ATTACK = '</script></code><img src=x onerror="window.hacked=1"><!--\'"&'

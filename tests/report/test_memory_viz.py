@@ -9,7 +9,7 @@ import pytest
 from estimate_builder import Job, estimated, training
 
 from oomcast.errors import BadInput
-from oomcast.estimate import Estimate
+from oomcast.estimation import Estimate
 from oomcast.report import snapshot_as_pickle, snapshot_of
 from oomcast.simulate import AllocatorSettings, BfcSettings, History, read_snapshot, record_history, replay
 from oomcast.trace import Category

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oomcast.report._panels import Curve, Panel, panels
+from lab.panels import Curve, Panel, panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,8 +11,8 @@ import pytest
 
 from oomcast.cli import main
 from oomcast.errors import BadInput
-from oomcast.report import _picture
-from oomcast.report._picture import as_picture, check_picture
+from oomcast.report import figures as _picture
+from oomcast.report.figures import as_picture, check_picture
 
 DEVICE = "rtx-3060"
 FIGURE = (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oomcast.simulate._plain_pickle import NotPlainData, read_plain_pickle
+from oomcast.simulate.recorded.plain_pickle import NotPlainData, read_plain_pickle
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False) | st.text() | st.binary(),

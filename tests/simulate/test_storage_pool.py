@@ -18,7 +18,7 @@ from oomcast.simulate import (
     settings_for,
     simulate,
 )
-from oomcast.simulate._blocks import Block
+from oomcast.simulate.blocks import Block
 from oomcast.trace import Allocation, Category, Event, EventKind, KernelCall, Phase, Trace
 from oomcast.units import GiB, KiB, MiB
 

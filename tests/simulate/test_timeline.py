@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given, settings
 from trace_builder import CONVOLUTION, MATMUL, Builder, traces
 
-from oomcast.simulate import (
-    AllocatorSettings,
-    Persistent,
-    Transient,
-    WorkspaceTable,
-    least_capacity,
-    simulate,
-)
+from oomcast.simulate import AllocatorSettings, Persistent, Transient, WorkspaceTable, least_capacity, simulate
 from oomcast.trace import BrokenTrace, Category, Event, EventKind, KernelCall, Phase, Trace
 from oomcast.units import MiB
 

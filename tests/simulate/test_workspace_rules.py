@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 from trace_builder import CONVOLUTION, MATMUL
 
-from oomcast.simulate import (
-    CUBLAS_RULES,
-    NOTHING,
-    DeviceFacts,
-    Persistent,
-    WorkspaceTable,
-    cublas_workspace_size,
-)
+from oomcast.simulate import CUBLAS_RULES, NOTHING, DeviceFacts, Persistent, WorkspaceTable, cublas_workspace_size
 from oomcast.trace import Phase
 from oomcast.units import MiB
 

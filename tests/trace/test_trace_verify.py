@@ -47,3 +47,9 @@ def test_marks_go_forward_and_stay_inside(positions: tuple[int, ...]) -> None:
     marks = tuple(Mark(position, Phase.FORWARD, 0) for position in positions)
     with pytest.raises(BrokenTrace, match="out of order"):
         verify(Trace((TENSOR,), (Event(ALLOCATE, 0),), marks=marks))
+
+
+def test_a_size_without_end_is_named() -> None:
+    endless = Allocation(10**400, Category.ACTIVATION, Phase.FORWARD, 0, "aten.add", "", "")
+    with pytest.raises(BrokenTrace, match="allocation 1 has a size that no machine can have"):
+        verify(Trace((TENSOR, endless), ()))

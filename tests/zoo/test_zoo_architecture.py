@@ -15,7 +15,7 @@ from oomcast.zoo.efficientnet import StochasticDepth
 from oomcast.zoo.gpt2 import GPT2
 from oomcast.zoo.inception import criterion
 from oomcast.zoo.llama import Llama, LlamaConfig, RMSNorm, repeat_heads, rotate
-from oomcast.zoo.lstm import LstmLm
+from oomcast.zoo.mlp_and_lstm import LstmLm
 from oomcast.zoo.unet import dice_loss
 
 WORDS = 50

@@ -11,11 +11,19 @@ import pytest
 
 from oomcast import zoo
 from oomcast.errors import UnknownName
-from oomcast.zoo._entry import Task
+from oomcast.zoo.catalogue import Task
 
 
 def test_the_public_names_are_these() -> None:
-    assert zoo.__all__ == ["Job", "ZooModel", "find", "names"]
+    assert zoo.__all__ == [
+        "Job",
+        "PublicModel",
+        "ZooModel",
+        "find",
+        "find_public_model",
+        "names",
+        "public_models",
+    ]
 
 
 def test_every_name_is_found_once() -> None:

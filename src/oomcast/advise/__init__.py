@@ -1,13 +1,16 @@
 """From estimates to decisions: what fits, which GPU is enough, what to change."""
 
-from ._fit import Check, CurvePoint, Fit, Floor, fit
-from ._gpus import GpuChoice, GpuRanking, rank_gpus
-from ._prices import Price, read_prices, shipped_prices
-from ._remedies import Harm, Remedy
-from ._what_to_change import Advice, Change, what_to_change
+from __future__ import annotations
+
+from .changes import Advice, Change, what_to_change
+from .gpus import GpuChoice, GpuRanking, Price, rank_gpus, read_prices, shipped_prices
+from .largest import Check, CurvePoint, Fit, Floor, fit
+from .planning import Candidate, Plan, PlannedLayout, plan
+from .remedies import Harm, Remedy
 
 __all__ = [
     "Advice",
+    "Candidate",
     "Change",
     "Check",
     "CurvePoint",
@@ -16,9 +19,12 @@ __all__ = [
     "GpuChoice",
     "GpuRanking",
     "Harm",
+    "Plan",
+    "PlannedLayout",
     "Price",
     "Remedy",
     "fit",
+    "plan",
     "rank_gpus",
     "read_prices",
     "shipped_prices",

@@ -1,7 +1,9 @@
 """Framework → Trace. Frameworks are imported only in the process that captures."""
 
-from ._capture import capture
-from ._environments import ENVIRONMENTS, environments, make_environment
-from ._frameworks import guess_framework
+from __future__ import annotations
+
+from .client import capture
+from .frameworks import guess_framework
+from .venvs import ENVIRONMENTS, environments, make_environment
 
 __all__ = ["ENVIRONMENTS", "capture", "environments", "guess_framework", "make_environment"]

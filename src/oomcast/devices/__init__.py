@@ -1,7 +1,11 @@
 """GPUs and software stacks as data: what a card holds, what a process takes from it before the first tensor."""
 
-from ._catalogue import IDLE_RESERVE, Gpu, MemorySource, all_gpus, find_gpu, other_variants
-from ._context import (
+from __future__ import annotations
+
+from .attention import AttentionTraits, attention_traits
+from .gpus import IDLE_RESERVE, Gpu, MemorySource, all_gpus, find_gpu, other_variants
+from .nccl import nccl_bytes
+from .stacks import (
     ContextFigure,
     ContextRule,
     Stack,
@@ -10,10 +14,13 @@ from ._context import (
     context_figure,
     default_stack,
     find_stack,
+    largest_context,
+    stack_of,
 )
 
 __all__ = [
     "IDLE_RESERVE",
+    "AttentionTraits",
     "ContextFigure",
     "ContextRule",
     "Gpu",
@@ -21,10 +28,14 @@ __all__ = [
     "Stack",
     "all_gpus",
     "all_stacks",
+    "attention_traits",
     "context_bytes",
     "context_figure",
     "default_stack",
     "find_gpu",
     "find_stack",
+    "largest_context",
+    "nccl_bytes",
     "other_variants",
+    "stack_of",
 ]

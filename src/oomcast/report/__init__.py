@@ -1,30 +1,18 @@
 """What people and programs read: text for the terminal, JSON for the rest. Pure functions of what they show."""
 
-from ._calibration_text import render_calibration, render_calibration_change, render_calibrations
-from ._campaign_html import campaign_html, draw_screening
-from ._campaign_json import campaign_plan_as_json, campaign_status_as_json, gap_as_json
-from ._campaign_text import (
-    campaign_progress_words,
-    render_campaign_plan,
-    render_campaign_status,
-    render_gap,
-    render_screening,
-)
-from ._diff import Change, Difference, compare
-from ._diff_sides import Held, Side, read_side
-from ._diff_text import difference_as_json, difference_html, render_difference
-from ._equation_text import (
-    equation_as_json,
-    prediction_as_json,
-    render_equation,
-    render_equation_forms,
-    render_prediction,
-)
-from ._figure import draw_estimate
-from ._html import estimate_fragment, estimate_html
-from ._json import calibration_as_json, calibration_change_as_json, estimate_as_json, replay_as_json
-from ._memory_viz import snapshot_as_pickle, snapshot_of
-from ._text import render_devices, render_estimate, render_replay
+from __future__ import annotations
+
+from typing import Any
+
+from ..moved import REPORTS_OF_METHODS
+from .as_json import calibration_as_json, calibration_change_as_json, estimate_as_json, replay_as_json
+from .calibration_text import render_calibration, render_calibration_change, render_calibrations
+from .diff import Change, Difference, Held, Side, compare, read_side
+from .diff_text import difference_as_json, difference_html, render_difference
+from .estimate_text import render_devices, render_estimate, render_replay
+from .figures import draw_estimate
+from .memory_viz import snapshot_as_pickle, snapshot_of
+from .page import estimate_fragment, estimate_html
 
 __all__ = [
     "Change",
@@ -33,37 +21,30 @@ __all__ = [
     "Side",
     "calibration_as_json",
     "calibration_change_as_json",
-    "campaign_html",
-    "campaign_plan_as_json",
-    "campaign_progress_words",
-    "campaign_status_as_json",
     "compare",
     "difference_as_json",
     "difference_html",
     "draw_estimate",
-    "draw_screening",
-    "equation_as_json",
     "estimate_as_json",
     "estimate_fragment",
     "estimate_html",
-    "gap_as_json",
-    "prediction_as_json",
     "read_side",
     "render_calibration",
     "render_calibration_change",
     "render_calibrations",
-    "render_campaign_plan",
-    "render_campaign_status",
     "render_devices",
     "render_difference",
-    "render_equation",
-    "render_equation_forms",
     "render_estimate",
-    "render_gap",
-    "render_prediction",
     "render_replay",
-    "render_screening",
     "replay_as_json",
     "snapshot_as_pickle",
     "snapshot_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Only for names that 0.1.0 had here: an ImportError, since `from … import` hides what an AttributeError says."""
+    home = REPORTS_OF_METHODS.get(name)
+    if home is not None:
+        raise ImportError(f"oomcast.report.{name} has moved: it is in {home}.", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

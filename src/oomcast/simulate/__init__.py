@@ -1,16 +1,19 @@
 """What a device's allocator makes of a Trace: the caching allocator, workspace rules, Timeline, recorded snapshots."""
 
-from ._allocators import Allocator, Settings, settings_for
-from ._blocks import BlockState, SegmentState
-from ._caching_allocator import CachingAllocator, DeviceFull, SegmentSource
-from ._history import Action, ActionKind, History, record_history
-from ._invariants import broken_invariants
-from ._least_capacity import least_capacity
-from ._replay import Divergence, ReplayResult, replay
-from ._settings import AllocatorSettings
-from ._snapshot import Frame, RecordedEvent, Snapshot, read_snapshot
-from ._timeline import Failure, LiveBlock, Peak, SpanPeak, Timeline, simulate
-from ._workspace import (
+from __future__ import annotations
+
+from .allocators import Allocator, Settings, settings_for
+from .bfc import BfcAllocator, BfcSettings, pool_limit, system_reserve
+from .blocks import BlockState, SegmentState
+from .caching_allocator import CachingAllocator, DeviceFull, SegmentSource
+from .history import Action, ActionKind, History, record_history
+from .invariants import broken_invariants
+from .live import LiveMemory
+from .mxnet import StoragePool, StoragePoolSettings, TempSpace
+from .recorded import Divergence, Frame, RecordedEvent, ReplayResult, Snapshot, read_snapshot, replay
+from .settings import AllocatorSettings
+from .timeline import Failure, LiveBlock, Peak, SpanPeak, Timeline, least_capacity, simulate
+from .workspace import (
     CUBLAS_RULES,
     NOTHING,
     DeviceFacts,
@@ -22,8 +25,6 @@ from ._workspace import (
     cublas_workspace,
     cublas_workspace_size,
 )
-from .bfc import BfcAllocator, BfcSettings, pool_limit, system_reserve
-from .mxnet import StoragePool, StoragePoolSettings, TempSpace
 
 __all__ = [
     "CUBLAS_RULES",
@@ -43,6 +44,7 @@ __all__ = [
     "Frame",
     "History",
     "LiveBlock",
+    "LiveMemory",
     "Peak",
     "Persistent",
     "RecordedEvent",

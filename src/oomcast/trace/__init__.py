@@ -1,21 +1,40 @@
 """The record of a job on its device: events, tensors, categories, phases; verify; a versioned file format."""
 
-from ._file import TRACE_VERSION, read_trace, trace_from_bytes, trace_to_bytes, write_trace
-from ._trace import Allocation, Category, Event, EventKind, KernelCall, Mark, Operand, Phase, Trace
-from ._verify import BrokenTrace, verify
+from __future__ import annotations
+
+from .builder import TraceBuilder, peak_of
+from .file import TRACE_VERSION, read_trace, trace_from_bytes, trace_to_bytes, write_trace
+from .promises import BrokenTrace, verify
+from .record import (
+    Allocation,
+    Category,
+    Ending,
+    Event,
+    EventKind,
+    KernelCall,
+    Mark,
+    Operand,
+    Phase,
+    ScriptRun,
+    Trace,
+)
 
 __all__ = [
     "TRACE_VERSION",
     "Allocation",
     "BrokenTrace",
     "Category",
+    "Ending",
     "Event",
     "EventKind",
     "KernelCall",
     "Mark",
     "Operand",
     "Phase",
+    "ScriptRun",
     "Trace",
+    "TraceBuilder",
+    "peak_of",
     "read_trace",
     "trace_from_bytes",
     "trace_to_bytes",

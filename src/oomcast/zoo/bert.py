@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._entry import ZooModel
-from ._jobs import MaskedLmJob, TextClassificationJob
-from ._transformer import FeedForward, embedding, merge_heads, split_heads
+from .catalogue import ZooModel
+from .jobs import MaskedLmJob, TextClassificationJob
+from .layers import FeedForward, embedding, merge_heads, split_heads
 
 __all__ = [
     "BertClassifier",

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._entry import ZooModel
-from ._jobs import CausalLmJob
-from ._transformer import PreNormBlock, embedding
+from .catalogue import ZooModel
+from .jobs import CausalLmJob
+from .layers import PreNormBlock, embedding
 
 __all__ = ["GPT2", "gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl"]
 

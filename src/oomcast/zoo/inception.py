@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._conv import conv_norm
-from ._entry import ZooModel
-from ._inputs import Grid
-from ._jobs import GridJob, image_classification
+from .catalogue import ZooModel
+from .inputs import Grid
+from .jobs import GridJob, image_classification
+from .layers import conv_norm
 
 __all__ = ["InceptionV3", "inception_v3"]
 

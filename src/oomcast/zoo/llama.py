@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._entry import ZooModel
-from ._jobs import CausalLmJob
-from ._transformer import embedding, merge_heads, split_heads
+from .catalogue import ZooModel
+from .jobs import CausalLmJob
+from .layers import embedding, merge_heads, split_heads
 
 __all__ = [
     "Llama",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ._conv import conv_norm
-from ._entry import ZooModel
-from ._inputs import Grid, halved
-from ._jobs import GridJob, image_classification
+from .catalogue import ZooModel
+from .inputs import Grid, halved
+from .jobs import GridJob, image_classification
+from .layers import conv_norm
 
 __all__ = ["MobileNetV2", "mobilenet_v2"]
 

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ._conv import conv_norm
-from ._entry import ZooModel
-from ._inputs import Grid, halved
-from ._jobs import GridJob, image_classification
+from .catalogue import ZooModel
+from .inputs import Grid, halved
+from .jobs import GridJob, image_classification
+from .layers import conv_norm
 
 __all__ = ["ResNet", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 

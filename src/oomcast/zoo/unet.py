@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._entry import ZooModel
-from ._inputs import Grid
-from ._jobs import GridJob
+from .catalogue import ZooModel
+from .inputs import Grid
+from .jobs import GridJob
 
 __all__ = ["UNet", "dice_loss", "unet2d", "unet3d"]
 

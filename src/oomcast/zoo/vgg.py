@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ._entry import ZooModel
-from ._inputs import Grid
-from ._jobs import GridJob, image_classification
+from .catalogue import ZooModel
+from .inputs import Grid
+from .jobs import GridJob, image_classification
 
 __all__ = ["VGG", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ._entry import ZooModel
-from ._inputs import Grid
-from ._jobs import GridJob, image_classification
-from ._transformer import PreNormBlock
+from .catalogue import ZooModel
+from .inputs import Grid
+from .jobs import GridJob, image_classification
+from .layers import PreNormBlock
 
 __all__ = ["ViT", "vit_b_16", "vit_l_16", "vit_s_16", "vit_t_16"]
 

@@ -6,9 +6,8 @@ import itertools
 import random
 from collections.abc import Sequence
 
-from oomcast.advise.pack import Card, Demand, Item, parse_cards
-from oomcast.advise.pack._problem import Problem
-from oomcast.estimate import load_interval
+from oomcast.advise.pack import Card, Demand, Item, Problem, parse_cards
+from oomcast.estimation import load_interval
 from oomcast.units import GiB
 
 

@@ -13,11 +13,11 @@ pytest.importorskip("numpy")
 
 from pack_builder import demand, sure
 
-from oomcast.advise.pack import Demand, parse_cards
-from oomcast.advise.pack._demand import lower_equivalent, overflow_risk
-from oomcast.advise.pack._problem import Problem, card_risk
+from oomcast.advise.pack import Demand, Problem, parse_cards
+from oomcast.advise.pack.demand import lower_equivalent, overflow_risk
+from oomcast.advise.pack.problem import card_risk
 from oomcast.errors import BadInput
-from oomcast.estimate import load_interval
+from oomcast.estimation import load_interval
 from oomcast.units import GiB
 
 CARD = parse_cards("a100-40gb")[0].usable

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
+import signal
 import sys
 
 import pytest
@@ -16,13 +18,11 @@ pytest.importorskip("ortools")
 
 from pack_builder import demand, fewest_cards_by_trying, items, most_jobs_by_trying, random_problem, sure
 
-from oomcast.advise.pack import Demand, Item, Packing, pack_jobs, parse_cards
-from oomcast.advise.pack._bounds import cardinality_cuts, cover_cut, relaxation
-from oomcast.advise.pack._heuristic import best_fit, levelled, used_cards
-from oomcast.advise.pack._problem import Problem
-from oomcast.advise.pack._solver import solve
+from oomcast.advise.pack import Demand, Item, Packing, Problem, pack_jobs, parse_cards
+from oomcast.advise.pack.bounds import cardinality_cuts, cover_cut, relaxation
+from oomcast.advise.pack.solver import best_fit, levelled, solve, used_cards
 from oomcast.errors import BadInput
-from oomcast.report._pack_text import render_packing
+from oomcast.report.pack import render_packing
 from oomcast.units import GiB
 
 PATIENT = 600.0
@@ -163,6 +163,12 @@ def test_the_same_answer_twice() -> None:
     first, second = (solve(random_problem(5, 24, 2.0, 14.0, "8xa100-40gb"), PATIENT) for _ in range(2))
     assert first == second
     assert not first.stopped
+
+
+def test_ctrl_c_is_still_an_exception_after_the_solver_has_run() -> None:
+    packed(random_problem(0, 8, 6.0, 22.0, "8xa100-40gb"))
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_two_hundred_jobs_on_thirty_two_cards() -> None:

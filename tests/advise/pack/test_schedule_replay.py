@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -171,8 +172,18 @@ def test_the_estimators_that_all_jobs_have(tmp_path: Path) -> None:
 
 
 def test_wrong_rules_are_told() -> None:
-    for rules in ({"slowdown": -1.0}, {"crash_after": -1.0}):
+    wrong: list[dict[str, Any]] = [{"slowdown": -1.0}, {"crash_after": -1.0}]
+    for rules in wrong:
         with pytest.raises(BadInput, match="must not be negative"):
             day([(0, 1, 1, sure(1))], "first-fit", **rules)
     with pytest.raises(UnknownName, match="unknown policy 'best'; did you mean best-fit"):
         find_policies(["best"])
+
+
+def test_numbers_without_end_are_told() -> None:
+    for arrival, duration, truth in ((1e300, 1.0, 1), (0.0, float("inf"), 1), (0.0, 1.0, 10**400)):
+        with pytest.raises(BadInput):
+            Timing(arrival, duration, truth)
+    for total, low, high in ((10**400, None, None), (1, 1, 10**400)):
+        with pytest.raises(BadInput, match="more than any machine has"):
+            Demand.from_bounds(total, low, high)

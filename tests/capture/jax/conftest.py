@@ -6,7 +6,7 @@ import importlib.util
 import os
 
 if all(importlib.util.find_spec(package) for package in ("jax", "optax", "flax")):
-    from oomcast.capture.jax.check import XLA_FLAGS
+    from lab.checks.jax_check import XLA_FLAGS
 
     # Read when the backend starts.
     os.environ["JAX_PLATFORMS"] = "cpu"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import oomcast
-from oomcast.capture._job_files import JobFunctions
-from oomcast.capture.jax.check import figures_of_step
+from lab.checks.jax_check import figures_of_step
+from oomcast.capture.job_files import JobFunctions
 from oomcast.errors import BadInput
 from oomcast.units import MiB
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomcast.capture.jax._fuse import fuse
-from oomcast.capture.jax._order import depth_first, greedy, post_order
-from oomcast.capture.jax._plan import Plan, make_plan
+from oomcast.capture.jax.fuse import fuse
+from oomcast.capture.jax.order import depth_first, greedy, post_order
+from oomcast.capture.jax.run import Plan, make_plan
 from oomcast.units import KiB
 
 N = 64 * KiB // 4  # floats of a vector of 64 KiB

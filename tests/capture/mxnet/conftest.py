@@ -10,7 +10,7 @@ _found = importlib.util.find_spec("mxnet")
 if _found is None or _found.origin is None:  # without an origin, it is only this folder
     collect_ignore_glob = ["test_*.py"]
 else:
-    from oomcast.capture.mxnet.check import ENVIRONMENT
+    from lab.checks.mxnet_check import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
     with warnings.catch_warnings():

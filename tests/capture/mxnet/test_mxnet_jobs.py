@@ -11,12 +11,11 @@ import pytest
 from mxnet.gluon import nn
 
 import oomcast
-from oomcast.capture._record import peak_of
-from oomcast.capture.mxnet._capture import capture_here
+from oomcast.capture.mxnet.run import capture_here
 from oomcast.errors import BadInput, JobFailed, UnreadableFile
-from oomcast.trace import Category, Trace, verify
+from oomcast.spec import Workload
+from oomcast.trace import Category, Trace, peak_of, verify
 from oomcast.units import GiB, KiB, MiB
-from oomcast.workload import Workload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

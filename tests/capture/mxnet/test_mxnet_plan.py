@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
 
-from oomcast.capture.mxnet._graph import Graph, Node, Tensor
-from oomcast.capture.mxnet._operators import ignored_inputs
-from oomcast.capture.mxnet._plan import make_plan, read_counts, with_sums_in_place
-from oomcast.capture.mxnet._read import forms_of, planned_bytes, read_graph
-from oomcast.capture.mxnet.check import figures_of_step
+from lab.checks.mxnet_check import figures_of_step
+from oomcast.capture.mxnet.graph import Graph, Node
+from oomcast.capture.mxnet.operators import ignored_inputs
+from oomcast.capture.mxnet.plan import make_plan, read_counts, with_sums_in_place
+from oomcast.capture.mxnet.read import forms_of, planned_bytes, read_graph
+from oomcast.capture.tensors import Tensor
 from oomcast.units import MiB
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import oomcast
-from oomcast.capture._record import peak_of
-from oomcast.capture.onnx._read import to_graph
-from oomcast.capture.onnx._run import follow_inference, follow_training
-from oomcast.capture.onnx.check import figures_of_run
+from lab.checks.onnx_check import figures_of_run
+from oomcast.capture.onnx.read import to_graph
+from oomcast.capture.onnx.run import follow_inference, follow_training
 from oomcast.errors import BadInput, UnreadableFile
-from oomcast.trace import Category, Trace, verify
+from oomcast.spec import Workload
+from oomcast.trace import Category, Trace, peak_of, verify
 from oomcast.units import KiB
-from oomcast.workload import Workload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -277,3 +276,19 @@ def test_random_graphs_take_what_onnx_runtime_takes(model: Any) -> None:
     figures = figures_of_run(model, SIDE)
 
     assert figures["estimated"] == pytest.approx(figures["measured"], abs=BLOCK + 4 * KiB)
+
+
+@pytest.mark.parametrize("attribute", [{"pads": None}, {"group": b"two"}])
+def test_a_convolution_with_a_damaged_attribute_is_told(attribute: dict[str, Any]) -> None:
+    node = helper.make_node("Conv", ["image", "w"], ["y"], kernel_shape=[3, 3])
+    for name, value in attribute.items():
+        given = onnx.AttributeProto(name=name)
+        if value is not None:
+            given = helper.make_attribute(name, value)
+        node.attribute.append(given)
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 6])
+    graph = helper.make_graph([node], "model", [image], [y], [weight("w", 4, 3, 3, 3)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises((UnreadableFile, BadInput)):
+        to_graph(model, Workload.create(Job))

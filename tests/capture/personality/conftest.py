@@ -16,18 +16,18 @@ from oomcast.capture.torch.personality import (
     FAKE_KERNELS,
     OUTPUT_CORRECTIONS,
     Personality,
-    Target,
+    Platform,
     internal_scratch,
 )
 
-TARGETS = {
-    "v100": Target((7, 0), 90100, (12, 4)),
-    "t4": Target((7, 5), 90100, (12, 4)),
-    "a100": Target((8, 0), 91002, (12, 8)),
-    "rtx3090": Target((8, 6), 91002, (12, 8)),
-    "h100": Target((9, 0), 92000, (12, 8)),
-    "old-h100": Target((9, 0), 91002, (12, 8)),
-    "rtx5090": Target((12, 0), 92000, (13, 0)),
+PLATFORMS = {
+    "v100": Platform((7, 0), (2, 13), 90100, (12, 4)),
+    "t4": Platform((7, 5), (2, 13), 90100, (12, 4)),
+    "a100": Platform((8, 0), (2, 13), 91002, (12, 8)),
+    "rtx3090": Platform((8, 6), (2, 13), 91002, (12, 8)),
+    "h100": Platform((9, 0), (2, 13), 92000, (12, 8)),
+    "old-h100": Platform((9, 0), (2, 13), 91002, (12, 8)),
+    "rtx5090": Platform((12, 0), (2, 13), 92000, (13, 0)),
 }
 
 
@@ -77,15 +77,16 @@ class Recorder(TorchDispatchMode):
 
 
 @pytest.fixture
-def targets() -> dict[str, Target]:
-    return TARGETS
+def platforms() -> dict[str, Platform]:
+    return PLATFORMS
 
 
 @pytest.fixture
 def record() -> Callable[..., Any]:
     @contextmanager
-    def recording(target: str = "a100") -> Iterator[Recorder]:
-        with Personality(TARGETS[target]), FakeTensorMode(allow_non_fake_inputs=True), Recorder() as recorder:
+    def recording(platform: str | Platform = "a100") -> Iterator[Recorder]:
+        followed = PLATFORMS[platform] if isinstance(platform, str) else platform
+        with Personality(followed), FakeTensorMode(allow_non_fake_inputs=True), Recorder() as recorder:
             yield recorder
 
     return recording

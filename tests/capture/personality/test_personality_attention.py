@@ -59,18 +59,18 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reason", "target", "case", "expected"), CASES, ids=[case[0] for case in CASES])
-def test_the_choice_follows_the_rules_of_cuda(targets, reason, target, case, expected):
-    assert choose_backend(case, targets[target], Switches()) is expected
+@pytest.mark.parametrize(("reason", "platform", "case", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_the_choice_follows_the_rules_of_cuda(platforms, reason, platform, case, expected):
+    assert choose_backend(case, platforms[platform], Switches()) is expected
 
 
-def test_the_users_switches_and_order_decide_first(targets):
-    a100 = targets["a100"]
+def test_the_users_switches_and_order_decide_first(platforms):
+    a100 = platforms["a100"]
     assert choose_backend(call(), a100, Switches(flash=False)) is Backend.EFFICIENT
     assert choose_backend(call(), a100, Switches(flash=False, efficient=False)) is Backend.MATH
     assert choose_backend(call(), a100, Switches(flash=False, efficient=False, math=False)) is Backend.CUDNN
     assert choose_backend(call(), a100, Switches(order=(2, 1, 0, 3))) is Backend.EFFICIENT
-    assert choose_backend(call(), targets["h100"], Switches(deterministic=True)) is Backend.FLASH
+    assert choose_backend(call(), platforms["h100"], Switches(deterministic=True)) is Backend.FLASH
     with pytest.raises(RuntimeError, match="no attention kernel"):
         choose_backend(call(dtype=FP32), a100, Switches(efficient=False, math=False))
 

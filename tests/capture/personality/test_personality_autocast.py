@@ -6,15 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oomcast.capture.torch.personality._autocast_lists import (
-    APPEND_DTYPE,
-    BANNED,
-    FP32,
-    LOWER_PRECISION,
-    PROMOTE,
-    SET_DTYPE,
-)
-from oomcast.capture.torch.personality._overrides import exists
+from oomcast.capture.torch.operator_names import operator
+from oomcast.capture.torch.personality.autocast import APPEND_DTYPE, BANNED, FP32, LOWER_PRECISION, PROMOTE, SET_DTYPE
 
 LOW = pytest.mark.parametrize("low", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
 
@@ -189,4 +182,4 @@ def test_doubles_and_integers_are_left(record, gpu):
 def test_the_lists_name_operators_of_this_torch():
     names = [*LOWER_PRECISION, *FP32, *SET_DTYPE, *PROMOTE, *BANNED, *APPEND_DTYPE]
     assert len(names) == len(set(names))
-    assert [name for name in names if not exists(name)] == []
+    assert [name for name in names if operator(name) is None] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import ModuleType
 
 import pytest
 import torch
@@ -20,9 +21,9 @@ def tables() -> dict[str, str]:
     return {name: torch._C._dispatch_dump(name) for name in names}
 
 
-def test_the_dispatcher_is_as_before(targets):
+def test_the_dispatcher_is_as_before(platforms):
     before, hint = tables(), torch._meta_registrations.device_hint
-    with Personality(targets["a100"]):
+    with Personality(platforms["a100"]):
         inside = tables()
         assert torch._meta_registrations.device_hint is not hint
     assert tables() == before
@@ -31,9 +32,9 @@ def test_the_dispatcher_is_as_before(targets):
     assert {"aten::dropout", "aten::scaled_dot_product_attention", "aten::lstm.input", "aten::batch_norm"} <= changed
 
 
-def test_it_may_be_entered_again_and_within_another(targets):
+def test_it_may_be_entered_again_and_within_another(platforms):
     before = tables()
-    one, other = Personality(targets["a100"]), Personality(targets["v100"])
+    one, other = Personality(platforms["a100"]), Personality(platforms["v100"])
     with one, other, one:
         pass
     with one:
@@ -44,10 +45,10 @@ def test_it_may_be_entered_again_and_within_another(targets):
     assert tables() == before
 
 
-def test_the_inner_target_decides_until_it_is_left(targets, record, gpu):
+def test_the_inner_platform_decides_until_it_is_left(platforms, record, gpu):
     with record("a100") as recorder:
         q = gpu(2, 4, 8, 16, dtype=torch.float16)
-        with Personality(targets["v100"]):
+        with Personality(platforms["v100"]):
             F.scaled_dot_product_attention(q, q, q)
         assert "_scaled_dot_product_flash_attention" not in recorder.operators
         F.scaled_dot_product_attention(q, q, q)
@@ -55,17 +56,17 @@ def test_the_inner_target_decides_until_it_is_left(targets, record, gpu):
     assert "_scaled_dot_product_flash_attention" in recorder.operators
 
 
-def test_it_is_removed_after_an_error(targets):
+def test_it_is_removed_after_an_error(platforms):
     before = tables()
-    with pytest.raises(ZeroDivisionError), Personality(targets["a100"]):
+    with pytest.raises(ZeroDivisionError), Personality(platforms["a100"]):
         raise ZeroDivisionError
     assert tables() == before
 
 
-def test_no_warning_escapes(targets):
+def test_no_warning_escapes(platforms):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with Personality(targets["a100"]), Personality(targets["h100"]):
+        with Personality(platforms["a100"]), Personality(platforms["h100"]):
             pass
     assert caught == []
 
@@ -84,9 +85,9 @@ def host_run() -> list[torch.Tensor]:
     return [y.detach(), loss.detach(), x.grad]
 
 
-def test_real_host_tensors_get_the_same_values(targets):
+def test_real_host_tensors_get_the_same_values(platforms):
     expected = host_run()
-    with Personality(targets["a100"]):
+    with Personality(platforms["a100"]):
         found = host_run()
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
@@ -105,8 +106,8 @@ def test_fake_host_tensors_take_cpus_paths(record):
     assert not any(call.scratch for call in recorder.calls)
 
 
-def test_host_tensors_are_not_cast_by_cudas_policies(targets):
-    with Personality(targets["a100"]), torch.autocast("cpu", dtype=torch.float16):
+def test_host_tensors_are_not_cast_by_cudas_policies(platforms):
+    with Personality(platforms["a100"]), torch.autocast("cpu", dtype=torch.float16):
         half = torch.ones(4, 4, dtype=torch.float16)
         assert half.sum().dtype == torch.float16
         assert half.exp().dtype == torch.float16
@@ -134,9 +135,10 @@ def test_the_virtual_gpu_is_told_from_the_host():
 def test_public_names():
     assert sorted(personality.__all__) == sorted(
         name
-        for name in vars(personality)
+        for name, value in vars(personality).items()
         # pytest rewrites the assertions of packages that have a plugin, and leaves names that begin with an @.
         if not name.startswith(("_", "@")) and name not in ("annotations", "Any", "Callable")
+        if not isinstance(value, ModuleType)
     )
     for table in (personality.FAKE_KERNELS, personality.OUTPUT_CORRECTIONS, personality.INTERNAL_SCRATCH):
         assert all(isinstance(op, torch._ops.OpOverload) for op in table)

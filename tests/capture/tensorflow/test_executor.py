@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from oomcast.capture.tensorflow._executor import Executor
-from oomcast.capture.tensorflow._graph import compile_graph
-from oomcast.capture.tensorflow._memory import Memory, Value
-from oomcast.capture.tensorflow._operators import Operators, Variable
+from oomcast.capture.tensorflow.executor import Executor
+from oomcast.capture.tensorflow.graph import compile_graph
+from oomcast.capture.tensorflow.memory import Memory, Value
+from oomcast.capture.tensorflow.operators import Operators, Variable
 from oomcast.errors import BadInput
 from oomcast.simulate import BfcSettings, simulate
 from oomcast.trace import Category, EventKind, Trace, verify

@@ -108,7 +108,7 @@ def test_the_framework_that_is_named_must_be_the_models(job: Path) -> None:
 def test_live_bytes_are_those_of_tensorflow_on_a_cpu() -> None:
     program = (
         "import json, keras, numpy\n"
-        "from oomcast.capture.tensorflow.check import figures_of_step\n"
+        "from lab.checks.tensorflow_check import figures_of_step\n"
         "def build():\n"
         "    layers = keras.layers\n"
         "    model = keras.Sequential([layers.Input((256,)), layers.Dense(512, activation='relu'),\n"

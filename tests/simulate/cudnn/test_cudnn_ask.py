@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 from convolutions import RESNET_50, convolution
 
+from lab.cudnn.shapes import draw
 from oomcast.devices import find_gpu
+from oomcast.files import cache_folder
 from oomcast.simulate.cudnn import CudnnUnavailable, convolution_rules
-from oomcast.simulate.cudnn import _ask as ask_module
-from oomcast.simulate.cudnn._ask import Cudnn
-from oomcast.simulate.cudnn._cache import AnswerCache, cache_folder, key_of
-from oomcast.simulate.cudnn._library import library_path
-from oomcast.simulate.cudnn._query import Query, query_of
-from oomcast.simulate.cudnn._shapes import draw
-from oomcast.simulate.cudnn._stub import MACHINES, SOURCE, stub_name
-from oomcast.simulate.cudnn._table import shipped_table
+from oomcast.simulate.cudnn import ask as ask_module
+from oomcast.simulate.cudnn.ask import AnswerCache, Cudnn, key_of
+from oomcast.simulate.cudnn.library import MACHINES, SOURCE, library_path, stub_name
+from oomcast.simulate.cudnn.query import Query, query_of
+from oomcast.simulate.cudnn.table import shipped_table
 
 with_cudnn = pytest.mark.skipif(library_path() is None, reason="cuDNN's libraries are not installed")
 A100 = find_gpu("a100-40gb")
@@ -202,7 +201,7 @@ def test_the_worker_speaks_lines_of_json() -> None:
     question = json.dumps({"device": A100.cudnn_properties(), "tf32": True, "query": resnet_query(2)})
     source = Path(__file__).parents[3] / "src"
     done = subprocess.run(
-        [sys.executable, "-m", "oomcast.simulate.cudnn._worker"],
+        [sys.executable, "-m", "oomcast.simulate.cudnn.worker"],
         input=question + "\n",
         capture_output=True,
         text=True,

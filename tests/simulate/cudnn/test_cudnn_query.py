@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from convolutions import convolution, strides
 
-from oomcast.simulate.cudnn._query import Query, native_columns, query_of, takes_cudnn
+from oomcast.simulate.cudnn.query import Query, native_columns, query_of, takes_cudnn
 from oomcast.trace import KernelCall, Operand
 
 AMPERE, TURING, PASCAL = (8, 0), (7, 5), (6, 1)

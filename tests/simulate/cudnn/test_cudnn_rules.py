@@ -10,9 +10,9 @@ from convolutions import RESNET_50, convolution
 from oomcast.devices import find_gpu
 from oomcast.simulate import NOTHING, DeviceFacts, Transient, WorkspaceTable, simulate
 from oomcast.simulate.cudnn import convolution_rules, with_benchmark
-from oomcast.simulate.cudnn._query import query_of
-from oomcast.simulate.cudnn._rules import converted_gradient, runs_in_place
-from oomcast.simulate.cudnn._table import shipped_table, tree_key
+from oomcast.simulate.cudnn.query import query_of
+from oomcast.simulate.cudnn.rules import converted_gradient, runs_in_place
+from oomcast.simulate.cudnn.table import shipped_table, tree_key
 from oomcast.trace import Allocation, Category, Event, EventKind, KernelCall, Mark, Phase, Trace
 from oomcast.units import GiB, MiB
 

@@ -11,25 +11,30 @@ from pathlib import Path
 import pytest
 from convolutions import RESNET_50, convolution
 
+from lab.__main__ import main
+from lab.cudnn import distill
+from lab.cudnn.choice import Choice
+from lab.cudnn.shapes import draw, draw_uneven, of_layer, vary
 from oomcast.devices import all_gpus, find_gpu
 from oomcast.errors import OomcastError
 from oomcast.simulate import DeviceFacts, Transient, WorkspaceTable
-from oomcast.simulate.cudnn import distill
-from oomcast.simulate.cudnn._choice import Choice
-from oomcast.simulate.cudnn._formulas import FEATURES, evaluate, features, fitting, labels, sizes_of
-from oomcast.simulate.cudnn._query import Query, query_of
-from oomcast.simulate.cudnn._rules import convolution_rules
-from oomcast.simulate.cudnn._shapes import draw, draw_uneven, of_layer, vary
-from oomcast.simulate.cudnn._table import (
+from oomcast.simulate.cudnn import convolution_rules
+from oomcast.simulate.cudnn.formulas import FEATURES, evaluate, features, fitting, labels, sizes_of
+from oomcast.simulate.cudnn.query import Query, query_of
+from oomcast.simulate.cudnn.table import (
     FILE,
+    LEAF,
+    SCALE,
     SCHEMA,
     Table,
+    Tree,
     architecture_for,
     generation_table,
+    pack,
     shipped_table,
     tree_key,
+    unpack,
 )
-from oomcast.simulate.cudnn._tree import LEAF, SCALE, Tree, pack, unpack
 from oomcast.trace import Phase
 from oomcast.units import GiB, MiB
 
@@ -113,7 +118,7 @@ def test_the_head_states_how_well_it_agrees() -> None:
 
 
 def test_the_distiller_shows_what_the_head_states(capsys: pytest.CaptureFixture[str]) -> None:
-    assert distill.main(["--show"]) == 0
+    assert main(["distill", "--show"]) == 0
     printed = capsys.readouterr().out.split("cuDNN 9.10,")[0]
     for name, shares in shipped_table().head["agreement"].items():
         (line,) = [line for line in printed.splitlines() if line.startswith(name.removesuffix("-all") + " ")]
@@ -121,9 +126,7 @@ def test_the_distiller_shows_what_the_head_states(capsys: pytest.CaptureFixture[
 
 
 def test_held_out_networks_share_no_family_with_those_learnt_from() -> None:
-    layers = json.loads(
-        gzip.decompress(resources.files("oomcast.simulate.cudnn").joinpath("layers.json.gz").read_bytes())
-    )
+    layers = json.loads(gzip.decompress(distill.LAYERS.read_bytes()))
     families = [
         {re.split(r"[_\d]", name.removeprefix("torchvision "))[0] for name in layers[use]["models"]}
         for use in ("learnt", "held_out")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from ._cards import Card, parse_cards
-from ._demand import Demand
-from ._estimating import items_of
-from ._jobs import GIVEN, JobEntry, JobList, read_jobs
-from ._pack import LeftOut, PackedCard, PackedJob, Packing, pack_jobs
-from ._policies import POLICIES, Policy, find_policies
-from ._problem import Item, Problem
-from ._replay import Replayed, Timing, replay
-from ._timings import estimators_of, timings_of
+from .demand import Demand
+from .job_list import GIVEN, JobEntry, JobList, read_jobs
+from .packing import LeftOut, PackedCard, PackedJob, Packing, estimators_of, items_of, pack_jobs, timings_of
+from .problem import Card, Item, Problem, parse_cards
+from .schedule import POLICIES, Policy, Replayed, Timing, find_policies, replay
 
 __all__ = [
     "GIVEN",

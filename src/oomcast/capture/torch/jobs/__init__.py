@@ -1,6 +1,8 @@
 """From a job's name to its functions: one file per library."""
 
-from ._loaded import LoadedJob, loss_of, run_model
-from ._resolve import load_job
+from __future__ import annotations
 
-__all__ = ["LoadedJob", "load_job", "loss_of", "run_model"]
+from .loaded import LoadedJob, learns_from, loss_of, run_model
+from .resolve import load_job
+
+__all__ = ["LoadedJob", "learns_from", "load_job", "loss_of", "run_model"]

@@ -2,7 +2,7 @@
  *
  * cuDNN's heuristics and plan sizes need no device, but its libraries look the driver's entry points up when they are
  * loaded. Each entry here takes whatever it is given and answers CUDA_ERROR_NO_DEVICE. Nothing of it ever computes.
- * `python -m oomcast.simulate.cudnn.build_stub` makes the shared objects beside this file.
+ * `python -m lab build-stub` makes the shared objects beside this file.
  */
 
 #define CUDA_ERROR_NO_DEVICE 100

@@ -1,0 +1,247 @@
+"""`python -m lab bench tbem`: testing-based estimation on real runs, and the tables of docs/howto/campaigns.md.
+
+The runs are in lab/benchmarks/campaigns/*.runs.json, so that every fit and table is made again in seconds. With
+--measure DIR they are measured anew there (what was interrupted goes on) and written over; Keras runs where
+--python keras=PATH says. Exit code 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from oomcast.methods.measure import STEADY_MALLOC, Conditions, Limits, Progress, Store
+from oomcast.methods.tbem import (
+    Campaign,
+    Gap,
+    GapRow,
+    StaticValue,
+    campaign_html,
+    fit_campaign,
+    fit_gap,
+    measure_campaign,
+    most_telling,
+    read_campaign,
+    refit,
+)
+
+from .report import Bar, Outcome, console, print_outcome
+
+CAMPAIGNS = Path(__file__).parent / "campaigns"
+MOST_ERROR = 0.03
+LEAST_CHECKS = 40
+MOST_RUNS = 20
+SPLITS = 10
+SHARE_OF_RUNS = 0.7
+CARRIED_RUNS = 5
+MOST_CARRIED_ERROR = 0.04
+CARRIED = (
+    ("vgg", "own_torch", "another family of networks"),
+    ("own_torch", "vgg", "another family of networks"),
+    ("own_keras", "own_keras_218", "another version of TensorFlow and Keras"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab bench tbem", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="campaigns (default: all whose runs are here)")
+    parser.add_argument("--measure", type=Path, metavar="DIR", help="measure what DIR does not hold yet, and keep it")
+    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PATH")
+    parser.add_argument("--default-malloc", action="store_true", help="leave glibc's settings as they are")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the campaigns' report there")
+    given = parser.parse_args()
+    known = {path.stem: path for path in sorted(CAMPAIGNS.glob("*.toml"))}
+    unknown = [name for name in given.names if name not in known]
+    if unknown:
+        parser.error(f"no campaign is called {unknown[0]}; there are {', '.join(known)}")
+    if given.measure:
+        interpreters = dict(text.split("=", 1) for text in given.python)
+        if "keras" in interpreters:
+            os.environ["OOMCAST_PYTHON_TENSORFLOW"] = interpreters["keras"]
+        for name in given.names or known:
+            measure(known[name], given.measure, interpreters, steady=not given.default_malloc)
+    names = [name for name in given.names or known if runs_file(known[name]).exists()]
+    campaigns = {name: read_campaign(known[name]) for name in names}
+    gaps = {name: fitted(campaigns[name], known[name]) for name in names}
+    if given.page:
+        given.page.write_text(campaign_html(list(gaps.values())), encoding="utf-8")
+    outcomes = [_fits(gaps)]
+    if not given.names:
+        outcomes += [_bayesian(gaps), _carried(campaigns, gaps)]
+    for outcome in outcomes:
+        print_outcome(outcome)
+        console.print(_markdown(outcome), markup=False, soft_wrap=True)
+    return 0 if all(outcome.holds for outcome in outcomes) else 1
+
+
+def runs_file(campaign: Path) -> Path:
+    return campaign.with_suffix(".runs.json")
+
+
+def fitted(campaign: Campaign, file: Path) -> Gap:
+    """The fit of the runs that lie beside the campaign's file."""
+    plain = json.loads(runs_file(file).read_text(encoding="utf-8"))
+    return fit_gap(campaign, [_row(row) for row in plain["rows"]], plain["environment"], graph=plain["graph"])
+
+
+def _row(plain: dict[str, Any]) -> GapRow:
+    return GapRow(**{**plain, "static": StaticValue(**plain["static"])})
+
+
+def write_runs(gap: Gap, file: Path) -> None:
+    """One line a run, so that a change of one is a change of one line."""
+    rows = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in gap.rows)
+    head = json.dumps({"graph": gap.graph, "environment": dict(gap.environment), "versions": dict(gap.versions)})
+    runs_file(file).write_text(f'{head[:-1]}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+
+
+def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool) -> None:
+    campaign = read_campaign(file)
+    conditions = Conditions(
+        Limits(campaign.limits.seconds, campaign.limits.bytes),
+        interpreters=interpreters,
+        variables=STEADY_MALLOC if steady else {},
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with console.status(campaign.name) as status, Store.open(folder / f"{file.stem}.db") as store:
+
+        def tell(progress: Progress) -> None:
+            left = "" if progress.eta_seconds is None else f", {progress.eta_seconds / 60:.0f} min left"
+            status.update(f"{campaign.name}: {progress.done} of {progress.total}{left}")
+
+        def captured(done: int, total: int) -> None:
+            status.update(f"{campaign.name}: static estimate {done + 1} of {total}")
+
+        measure_campaign(campaign, store, conditions=conditions, progress=tell)
+        write_runs(fit_campaign(campaign, store, progress=captured), file)
+
+
+def _fits(gaps: dict[str, Gap]) -> Outcome:
+    rows, bars = [], []
+    for gap in gaps.values():
+        mape = gap.mape(gap.checks)
+        if not gap.checks:
+            continue
+        errors = (mape.static, mape.direct, mape.gap, *(mape.by_features[x] for x in ("factors", "static", "bayesian")))
+        version = f"{gap.framework} {gap.environment['version']}"
+        rows.append((gap.campaign, version, str(len(gap.runs)), str(mape.cases), *map(_percent, errors)))
+        if len(gap.checks) < LEAST_CHECKS:
+            continue
+        what = (
+            f"{gap.campaign}: SGV + Gap from at most {MOST_RUNS} runs within {MOST_ERROR:.0%} on {LEAST_CHECKS} others"
+        )
+        bars += [
+            Bar(what, _percent(mape.gap), len(gap.runs) <= MOST_RUNS and mape.gap <= MOST_ERROR),
+            Bar(
+                f"{gap.campaign}: at most half the error of SGV alone and of the direct polynomial",
+                f"{mape.gap / mape.static:.2f} and {mape.gap / mape.direct:.2f} times",
+                2 * mape.gap <= min(mape.static, mape.direct),
+            ),
+        ]
+    gap_of = ("Gap of the factors", "Gap of the trace's figures", "Gap by a Gaussian process")
+    columns = ("campaign", "framework", "runs", "others", "SGV", "GV polynomial", "SGV + Gap", *gap_of)
+    title = "Testing-based estimation: mean absolute percentage error on configurations never seen"
+    return Outcome(title, columns, rows, bars)
+
+
+def _bayesian(gaps: dict[str, Gap]) -> Outcome:
+    """A Bayesian design that chooses its runs, against the orthogonal array, on the same runs kept out of both.
+
+    The runs that it may choose from are the array's and half of the others; the other half judges. Ten such halvings.
+    """
+    rows, bars = [], []
+    for gap in gaps.values():
+        if len(gap.checks) < LEAST_CHECKS:
+            continue
+        allowed = int(SHARE_OF_RUNS * len(gap.runs))
+        by_array = refit(gap, gap.runs)
+        array: list[float] = []
+        chosen: dict[int, list[float]] = {count: [] for count in range(4, len(gap.runs) + 1)}
+        for split in range(SPLITS):
+            others = list(gap.checks)
+            random.Random(split).shuffle(others)
+            pool, judges = [*gap.runs, *others[: len(others) // 2]], others[len(others) // 2 :]
+            array.append(by_array.mape(judges).gap)
+            for count, some in _designed(gap, pool, max(chosen)):
+                chosen[count].append(refit(gap, some, "bayesian").mape(judges).gap)
+        errors = {count: mean(values) for count, values in chosen.items()}
+        reached = next((count for count in errors if errors[count] <= mean(array)), None)
+        words = f"{reached} runs" if reached else "not reached"
+        shown = (_percent(mean(array)), words, *(_percent(errors[count]) for count in (5, 8, allowed)))
+        rows.append((gap.campaign, str(len(gap.runs)), *shown))
+        what = f"{gap.campaign}: a Bayesian design reaches the array's error with at most {allowed} runs"
+        bars.append(Bar(what, words, reached is not None and reached <= allowed))
+    columns = (
+        "campaign",
+        "array's runs",
+        "array's error",
+        "reached with",
+        "with 5 runs",
+        "with 8 runs",
+        "with 11 runs",
+    )
+    return Outcome("A Bayesian design beside the orthogonal array (means of ten halvings)", columns, rows, bars)
+
+
+def _designed(gap: Gap, pool: Sequence[GapRow], most: int) -> list[tuple[int, list[GapRow]]]:
+    """The runs that the design has after each choice. It starts with the smallest, the largest and a middle case."""
+    by_size = sorted(pool, key=lambda row: row.static.total)
+    runs = [by_size[0], by_size[-1], by_size[len(by_size) // 2]]
+    steps = []
+    while len(runs) < most:
+        rest = [row for row in pool if row not in runs]
+        measured = [(row.parameters, row.static, row.measured) for row in runs]
+        runs.append(rest[most_telling(gap.factors, measured, [(row.parameters, row.static) for row in rest])])
+        steps.append((len(runs), list(runs)))
+    return steps
+
+
+def _carried(campaigns: dict[str, Campaign], gaps: dict[str, Gap]) -> Outcome:
+    """A Gap carried over from elsewhere with few new runs, against a fit of the same few runs alone."""
+    rows, bars = [], []
+    for source, target, what in CARRIED:
+        if source not in gaps or target not in gaps:
+            continue
+        gap, campaign = gaps[target], campaigns[target]
+        design = dict(_designed(gap, list(gap.runs), CARRIED_RUNS))
+        few = [dataclasses.replace(row, role="adaptive") for row in design[CARRIED_RUNS]]
+        judges = [row for row in gap.rows if row.key not in {one.key for one in few}]
+        none = mean(
+            abs((row.static.total + told) / row.measured - 1)
+            for row, told in zip(
+                judges,
+                gaps[source].carried(gap.factors, [row.parameters for row in judges], [row.static for row in judges]),
+                strict=True,
+            )
+        )
+        one = fit_gap(campaign, few[:1], gap.environment, graph=gap.graph, source=gaps[source]).mape(judges).gap
+        five = fit_gap(campaign, few, gap.environment, graph=gap.graph, source=gaps[source]).mape(judges).gap
+        alone = fit_gap(campaign, few, gap.environment, graph=gap.graph).mape(judges).gap
+        shown = (str(len(judges)), *map(_percent, (none, one, five, alone)))
+        rows.append((f"{gaps[source].campaign} → {gap.campaign}", what, *shown))
+        bar = f"{source} → {target}: within {MOST_CARRIED_ERROR:.0%} with {CARRIED_RUNS} new runs"
+        bars.append(Bar(bar, _percent(five), five <= MOST_CARRIED_ERROR))
+    alone_column = f"{CARRIED_RUNS} runs alone, polynomial"
+    columns = ("carried", "to", "others", "without a new run", "with 1", f"with {CARRIED_RUNS}", alone_column)
+    return Outcome("A Gap carried to another place", columns, rows, bars)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _markdown(outcome: Outcome) -> str:
+    lines = [outcome.columns, ["---"] * len(outcome.columns), *outcome.rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A step as oomcast sees it beside what the framework itself allocates for it on this machine's CPU."""

@@ -1,0 +1,170 @@
+"""`python -m lab scripts FOLDER`: public scripts, unmodified, through `oomcast run`.
+
+FOLDER keeps the repositories, each as `owner+name`; one that is not there is cloned from GitHub by its name. Every
+script runs in its own checkout, on data made for it, and nothing that it writes may stay there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oomcast.errors import BadInput, OomcastError
+
+from .table import SCRIPTS, PublicScript
+
+__all__ = ["add_to"]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    name: str
+    steps: int = 0
+    ending: str = ""
+    evaluation: bool = False
+    saving: bool = False
+    writes_outside: tuple[str, ...] = ()
+    seconds: float = 0.0
+    device_total: int = 0
+    against_job: float | None = None
+    """How far the peak is from that of the job, as a share of it."""
+    said: str = ""
+
+    @property
+    def full_step(self) -> bool:
+        return self.steps >= 2
+
+    @property
+    def survived(self) -> bool:
+        """Whether nothing that it did after its training step was too much for the virtual GPU."""
+        return self.full_step and self.ending != "failed"
+
+
+def add_to(commands: Any) -> None:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "scripts",
+        help="public training scripts through oomcast run",
+        description="Run public training scripts, unmodified, on tiny data: what is seen of each.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="where the repositories are kept, as owner+name")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only scripts whose name has this in it")
+    parser.add_argument("--device", default="a100-40gb", metavar="GPU")
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    chosen = [one for one in SCRIPTS if not options.only or any(word in one.name for word in options.only)]
+    if not chosen:
+        raise BadInput("no script of the table has such a name.")
+    outcomes = []
+    for script in chosen:
+        outcome = _tried(script, options)
+        outcomes.append(outcome)
+        if not options.json:
+            print(_line(outcome), flush=True)
+    full, survived = sum(one.full_step for one in outcomes), sum(one.survived for one in outcomes)
+    clean = sum(not one.writes_outside for one in outcomes)
+    if options.json:
+        print(json.dumps([asdict(one) for one in outcomes], indent=2))
+    else:
+        count = len(outcomes)
+        print(f"{full} of {count} give a full step, {survived} survive what follows, {clean} wrote nowhere else.")
+    return 0
+
+
+def _line(outcome: _Outcome) -> str:
+    if outcome.steps < 2:
+        return f"FAILS  {outcome.name}: {outcome.said}"
+    seen = [name for name, was in (("evaluation", outcome.evaluation), ("saving", outcome.saving)) if was]
+    job = "" if outcome.against_job is None else f", {outcome.against_job:+.2%} from its job"
+    writes = f", WROTE {', '.join(outcome.writes_outside[:3])}" if outcome.writes_outside else ""
+    phases = " and ".join(seen) or "neither evaluation nor saving"
+    return (
+        f"{'ok    ' if outcome.survived else 'DIED  '} {outcome.name}: {outcome.device_total >> 20} MiB, "
+        f"{outcome.steps} steps, {outcome.seconds:.0f} s, {phases} seen{job}{writes}"
+        f"; {outcome.said}"
+    )
+
+
+def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
+    import oomcast
+
+    checkout = _checkout(script.repository, options.folder)
+    folder = checkout / script.folder
+    line = script.line
+    if script.make is not None:
+        place = folder / script.place if script.place else options.folder / "data" / script.make.__name__
+        done = place / ".made-by-oomcast"
+        if not done.exists():
+            script.make(place)
+            done.write_text("")
+        line = line.replace("{data}", str(place.resolve()))
+    before = _files(checkout)
+    home, path = os.getcwd(), os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(checkout.resolve()), *([path] if path else [])])
+    os.chdir(folder)
+    try:
+        sys.stderr.write(f"{script.name}\n")
+        answer = oomcast.run(shlex.split(line), device=options.device, time_limit=options.time_limit)
+    except OomcastError as error:
+        return _Outcome(script.name, said=str(error), writes_outside=_changed(before, _files(checkout)))
+    finally:
+        os.chdir(home)
+        os.environ["PYTHONPATH"] = path
+    assert answer.script is not None
+    against = None
+    if script.job is not None:
+        job, settings = script.job
+        expected = oomcast.estimate(job, device=options.device, **settings).peak_allocated  # type: ignore[arg-type]
+        against = answer.peak_allocated / expected - 1
+    return _Outcome(
+        script.name,
+        answer.script.optimizer_steps,
+        answer.script.ending.value,
+        not any("evaluation" in phase for phase in answer.script.not_seen),
+        "checkpoint saving" not in answer.script.not_seen,
+        _changed(before, _files(checkout)),
+        answer.seconds,
+        answer.device_total,
+        against,
+        answer.script.reason,
+    )
+
+
+def _checkout(repository: str, folder: Path) -> Path:
+    place = folder / repository.replace("/", "+")
+    if not place.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        source = f"https://github.com/{repository}"
+        done = subprocess.run(
+            ["git", "clone", "-q", "--depth", "1", source, str(place)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise BadInput(f"{repository} cannot be cloned: {done.stderr.strip().splitlines()[-1]}")
+    return place
+
+
+def _files(checkout: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its time and size, but for git's own."""
+    found = {}
+    for folder, folders, names in os.walk(checkout):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                state = os.stat(path)
+                found[path] = state.st_mtime_ns, state.st_size
+    return found
+
+
+def _changed(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> tuple[str, ...]:
+    return tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))

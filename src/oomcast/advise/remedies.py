@@ -1,0 +1,357 @@
+"""What can be changed to hold less memory, each with what it costs. Savings are never in here: they are captured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from ..devices import Gpu
+from ..estimation import Target
+from ..simulate import AllocatorSettings
+from ..simulate.cudnn import has_convolutions
+from ..spec import OPTIMIZER_KINDS, OPTIMIZERS, Precision, Spec, Workload, ZeroGrad, split_optimizer
+from ..trace import Allocation, Category, Trace
+from .recomputation import Recomputed, worth_recomputing
+
+__all__ = ["BY_MODULE", "Harm", "Remedy", "remedies_for"]
+
+BY_MODULE = "checkpoint-modules"
+_BLOCK = 256
+_SMALLEST_8BIT = 4096
+
+
+class Harm(IntEnum):
+    """What a remedy may cost, from nothing to a different training."""
+
+    NONE = 0
+    TIME = 1
+    NUMERICS = 2
+    TRAINING = 3
+
+
+@dataclass(frozen=True)
+class Remedy:
+    key: str
+    title: str
+    part: str
+    """What of the job it changes; of two that change the same part, only one can be taken."""
+    harm: Harm
+    cost: str
+    """What it costs in time or accuracy."""
+    source: str
+    """Where that is said, or the physical reason."""
+    flag: str
+    """The options of oomcast that stand for it."""
+    code: str
+    """The line for the training script."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Fields of the workload."""
+    alloc_conf: str = ""
+    """Settings of the allocator, as PYTORCH_CUDA_ALLOC_CONF spells them."""
+    formula: Callable[[Trace], Trace] | None = None
+    """For what no capture can run here: applied to the Trace of the changed workload."""
+    again: float = 0.0
+    """The share of the forward pass that runs a second time."""
+    versions: tuple[Remedy, ...] = ()
+    """The same from its mildest to its strongest form, where it has several; the mildest that does is taken."""
+
+    def apply(self, spec: Spec) -> Spec:
+        if self.changes:
+            spec = spec.with_workload(dataclasses.replace(spec.workload, **self.changes))
+        if self.alloc_conf:
+            settings = [text for text in (spec.place.alloc_conf, self.alloc_conf) if text]
+            spec = spec.with_place(alloc_conf=",".join(settings))
+        return spec
+
+
+def remedies_for(
+    workload: Workload, target: Target, base: Trace, optimizer: str | None, never_called: Collection[str] = ()
+) -> tuple[Remedy, ...]:
+    """Those that would change this job. `optimizer` is what it uses now, None where that cannot be told."""
+    return (
+        *_for_activations(workload, base, never_called),
+        *_for_precision(workload, target.gpu),
+        *_for_gradients(workload),
+        *_for_optimizer(optimizer),
+        *_for_batch(workload, base),
+        *_for_allocator(target),
+    )
+
+
+def _for_activations(workload: Workload, base: Trace, never_called: Collection[str]) -> list[Remedy]:
+    remedies = []
+    if not workload.checkpointing:
+        twice = "; batch norm updates its running statistics twice a step" if _has_batch_norm(base) else ""
+        remedies.append(
+            Remedy(
+                "checkpointing",
+                "recompute each repeated block's activations in backward",
+                "activations",
+                Harm.TIME,
+                "about one more forward pass a step, a quarter to a third more time; the gradients stay the same"
+                + twice,
+                "Chen et al. 2016, arXiv:1604.06174; dropout repeats its mask, torch.utils.checkpoint keeps its state",
+                "--checkpointing",
+                "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around each block",
+                {"checkpointing": True},
+                again=1.0,
+            )
+        )
+        versions = tuple(_by_module(one, twice) for one in worth_recomputing(base, never_called))
+        if versions:
+            remedies.append(dataclasses.replace(versions[-1], versions=versions))
+    if has_convolutions(base) and not workload.channels_last:
+        remedies.append(
+            Remedy(
+                "channels-last",
+                "channels-last memory format",
+                "layout",
+                Harm.NONE,
+                "none in accuracy; often faster with tensor cores, as nothing must be transposed for them",
+                "torch's tutorial on channels last",
+                "--channels-last",
+                "model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)",
+                {"channels_last": True},
+            )
+        )
+    return remedies
+
+
+def _by_module(chosen: Recomputed, twice: str) -> Remedy:
+    names, count = ",".join(chosen.modules), len(chosen.modules)
+    listed = names.replace(",", ", ") if count <= 6 else ", ".join((*chosen.modules[:5], f"… ({count} in all)"))
+    return Remedy(
+        BY_MODULE,
+        f"recompute the activations of {'one module' if count == 1 else f'{count} modules'} in backward: {listed}",
+        "activations",
+        Harm.TIME,
+        f"{'its forward runs' if count == 1 else 'their forwards run'} twice, which is where {chosen.share:.0%} of the "
+        "forward pass's bytes are made; the gradients stay the same" + twice,
+        "Chen et al. 2016, arXiv:1604.06174; dropout repeats its mask, torch.utils.checkpoint keeps its state",
+        f"--checkpoint-modules {names}",
+        "module.forward = functools.partial(torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False) "
+        f"for {'this module' if count == 1 else 'these modules'}",
+        {"checkpointing": chosen.modules},
+        again=chosen.share,
+    )
+
+
+def _has_batch_norm(base: Trace) -> bool:
+    return any("batch_norm" in allocation.operator for allocation in base.allocations)
+
+
+def _for_precision(workload: Workload, gpu: Gpu) -> list[Remedy]:
+    if workload.precision not in (Precision.FP32, Precision.TF32):
+        return []
+    remedies = [
+        Remedy(
+            "amp-fp16",
+            "mixed precision, fp16",
+            "precision",
+            Harm.NUMERICS,
+            f"{_speed(gpu)}; small gradients vanish without a loss scaler, which costs next to nothing",
+            "Micikevicius et al. 2018, arXiv:1710.03740: accuracy kept with fp32 weights and loss scaling",
+            "--precision amp-fp16",
+            'torch.autocast("cuda", dtype=torch.float16) around the forward, torch.amp.GradScaler("cuda") for the step',
+            {"precision": Precision.AMP_FP16},
+        )
+    ]
+    if gpu.compute_capability >= (8, 0):
+        remedies += [
+            Remedy(
+                "amp-bf16",
+                "mixed precision, bf16",
+                "precision",
+                Harm.NUMERICS,
+                "faster on tensor cores; 8 significant bits in products, the range of fp32, so no loss scaler",
+                "the format: 8 bits of exponent as fp32, 7 of fraction; Kalamkar et al. 2019, arXiv:1905.12322",
+                "--precision amp-bf16",
+                'torch.autocast("cuda", dtype=torch.bfloat16) around the forward',
+                {"precision": Precision.AMP_BF16},
+            ),
+            Remedy(
+                "bf16",
+                "weights, gradients and optimizer state in bf16",
+                "precision",
+                Harm.TRAINING,
+                "faster; updates smaller than about 1/256 of a weight are rounded away, so training can stall",
+                "the format: 7 bits of fraction; Zamirai et al. 2020, arXiv:2010.06192",
+                "--precision bf16",
+                "model.to(torch.bfloat16)",
+                {"precision": Precision.BF16},
+            ),
+        ]
+    return remedies
+
+
+def _speed(gpu: Gpu) -> str:
+    return "faster on tensor cores" if gpu.compute_capability >= (7, 0) else "not faster here: no tensor cores"
+
+
+def _for_gradients(workload: Workload) -> list[Remedy]:
+    remedies = []
+    if not workload.set_to_none:
+        remedies.append(
+            Remedy(
+                "set-to-none",
+                "free gradients instead of filling them with zeros",
+                "gradients",
+                Harm.NONE,
+                "none; slightly faster, as nothing is filled",
+                "torch's documentation of Optimizer.zero_grad",
+                "without --keep-gradients",
+                "optimizer.zero_grad(set_to_none=True)",
+                {"set_to_none": True},
+            )
+        )
+    elif workload.zero_grad is ZeroGrad.BEFORE_BACKWARD:
+        remedies.append(
+            Remedy(
+                "zero-grad-early",
+                "free the gradients before the forward pass, not after it",
+                "gradients",
+                Harm.NONE,
+                "none: the same numbers in another order",
+                "gradients of the step before are not read in the forward pass",
+                "--zero-grad before-forward",
+                "optimizer.zero_grad() before the forward",
+                {"zero_grad": ZeroGrad.BEFORE_FORWARD},
+            )
+        )
+    return remedies
+
+
+def _for_optimizer(name: str | None) -> list[Remedy]:
+    base, variant = split_optimizer(name) if name else ("", "")
+    remedies = []
+    if base and variant in ("", "foreach"):
+        remedies.append(
+            Remedy(
+                "foreach-off",
+                "update parameter by parameter, without the foreach implementation",
+                "optimizer",
+                Harm.TIME,
+                "more and smaller kernels: the optimizer's step is slower; the numbers stay the same",
+                "torch's documentation of foreach: it takes about the size of the parameters more",
+                f"--optimizer {base}-forloop",
+                f"{_class(base)}(…, foreach=False)",
+                {"optimizer": f"{base}-forloop"},
+            )
+        )
+    if base and variant != "fused" and f"{base}-fused" in OPTIMIZERS:
+        remedies.append(
+            Remedy(
+                "fused",
+                "the fused implementation of the optimizer",
+                "optimizer",
+                Harm.NONE,
+                "none: one kernel instead of many, mostly faster; sums may differ in the last bit",
+                "torch's documentation of fused",
+                f"--optimizer {base}-fused",
+                f"{_class(base)}(…, fused=True)",
+                {"optimizer": f"{base}-fused"},
+            )
+        )
+    if base in ("adam", "adamw"):
+        remedies += [
+            Remedy(
+                "sgd",
+                "SGD with momentum for Adam: one state a parameter instead of two",
+                "optimizer",
+                Harm.TRAINING,
+                "another training: the learning rate must be found anew; Transformers mostly train worse with it",
+                "Zhang et al. 2020, arXiv:1912.03194",
+                "--optimizer sgd-momentum",
+                "torch.optim.SGD(params, lr=…, momentum=0.9)",
+                {"optimizer": "sgd-momentum"},
+            ),
+            Remedy(
+                "8-bit",
+                "optimizer states in 8 bits (by formula)",
+                "optimizer",
+                Harm.NUMERICS,
+                "about the speed of the fused optimizer; states are rounded in blocks of 256, needs bitsandbytes",
+                "Dettmers et al. 2022, arXiv:2110.02861: 32-bit accuracy kept on their tasks",
+                f"--optimizer {base}-fused, states by the formula",
+                f"bitsandbytes.optim.{'AdamW8bit' if base == 'adamw' else 'Adam8bit'}(params, lr=…)",
+                {"optimizer": f"{base}-fused"},
+                formula=with_8bit_states,
+            ),
+        ]
+    return remedies
+
+
+def _for_batch(workload: Workload, base: Trace) -> list[Remedy]:
+    size, by = workload.batch_size, workload.accumulation
+    remedies = []
+    norm = _has_batch_norm(base)
+    for parts in (2, 4):
+        if size % parts == 0:
+            remedies.append(
+                Remedy(
+                    f"accumulate-{parts}",
+                    f"{by * parts} micro-batches of {size // parts}: gradient accumulation, the same effective batch",
+                    "batch",
+                    Harm.TRAINING if norm else Harm.TIME,
+                    "less for the GPU to do at once, so a step can take longer"
+                    + ("; batch norm sees smaller batches" if norm else "; the same gradients but for rounding"),
+                    "the loss is a mean over samples: the sum of the parts' gradients is the whole's",
+                    f"--batch-size {size // parts} --accumulation {by * parts}",
+                    f"(loss / {by * parts}).backward() for each part, then one optimizer.step()",
+                    {"batch_size": size // parts, "accumulation": by * parts},
+                )
+            )
+    if size > 1:
+        remedies.append(
+            Remedy(
+                "half-batch",
+                f"a batch of {size // 2} instead of {size}",
+                "batch",
+                Harm.TRAINING,
+                "another training: noisier gradients, twice the steps for an epoch; the learning rate may need change",
+                "Goyal et al. 2017, arXiv:1706.02677: the learning rate goes with the batch",
+                f"--batch-size {size // 2}",
+                f"DataLoader(…, batch_size={size // 2})",
+                {"batch_size": size // 2},
+            )
+        )
+    return remedies
+
+
+def _for_allocator(target: Target) -> list[Remedy]:
+    if not isinstance(target.settings, AllocatorSettings) or target.settings.expandable_segments:
+        return []
+    return [
+        Remedy(
+            "expandable-segments",
+            "let the allocator's segments grow instead of taking new ones",
+            "allocator",
+            Harm.NONE,
+            "none to speak of; torch calls it experimental, and it is not there on Windows",
+            "torch's notes on CUDA memory management",
+            "--alloc-conf expandable_segments:True",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            alloc_conf="expandable_segments:True",
+        )
+    ]
+
+
+def with_8bit_states(trace: Trace) -> Trace:
+    """bitsandbytes' layout: a byte for each value and a 4-byte scale for each block of 256; small tensors stay."""
+    return dataclasses.replace(trace, allocations=tuple(map(_in_8bit, trace.allocations)))
+
+
+def _in_8bit(made: Allocation) -> Allocation:
+    count = math.prod(made.shape)
+    if made.category is not Category.OPTIMIZER_STATE or not made.shape or count < _SMALLEST_8BIT:
+        return made
+    return dataclasses.replace(made, nbytes=min(made.nbytes, count + 4 * -(-count // _BLOCK)), dtype="uint8")
+
+
+def _class(base: str) -> str:
+    kind = OPTIMIZER_KINDS[base]
+    return f"{kind.library}.optim.{kind.class_name}"

@@ -1,0 +1,96 @@
+"""What goes wrong in a job's process, as something to tell the user, whatever the framework."""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback as _traceback
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import CaptureFailed, JobFailed, OomcastError
+from ..spec import JobKind, Spec
+from ..units import format_bytes
+
+__all__ = ["beyond_memory_limit", "explain", "failed_job", "first_sentence", "no_memory_for", "users_lines"]
+
+_OURS = str(Path(__file__).parents[1])
+_ZOO = str(Path(_OURS) / "zoo")
+_OF_PYTHON = str(Path(_traceback.__file__).parent) + os.sep
+
+
+def explain(error: BaseException, spec: Spec) -> OomcastError:
+    """Whose fault it is, in one sentence; the framework's own hook has been asked before."""
+    if isinstance(error, OomcastError):
+        return error
+    reference, lines, text = spec.workload.job.reference, users_lines(error.__traceback__), first_sentence(error)
+    if isinstance(error, RecursionError):
+        return CaptureFailed(f"{reference} is nested too deep to be captured (Python's recursion limit).", lines)
+    if spec.effort.memory_limit is not None and _is_for_want_of_memory(error):
+        return beyond_memory_limit(spec)
+    if isinstance(error, MemoryError) or "failed to map segment" in text or "llocate memory" in text:
+        return no_memory_for(reference)
+    if isinstance(error, SyntaxError) and error.filename:
+        return JobFailed(f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}.")
+    if isinstance(error, SystemExit):
+        return JobFailed(f"{reference} ended its process (sys.exit) instead of returning.", lines)
+    if _is_the_users(spec) and lines:
+        return failed_job(error, spec)
+    frames = _traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename.startswith(_OURS) and not frames[-1].filename.startswith(_ZOO):
+        everything = "".join(_traceback.format_exception(error))
+        return CaptureFailed(f"oomcast could not capture {reference}: {type(error).__name__}: {text}", everything)
+    return failed_job(error, spec)
+
+
+def failed_job(error: BaseException, spec: Spec, kind: str = "") -> JobFailed:
+    """The job's own fault. `kind` is what the error is called, if not as its class."""
+    lines = users_lines(error.__traceback__)
+    what = "raised" if _is_the_users(spec) and lines else "rejects this configuration:"
+    sentence = f"{spec.workload.job.reference} {what} {kind or type(error).__name__}: {first_sentence(error)}"
+    if _is_for_want_of_permission(error) and not spec.effort.write_files:
+        sentence += "; while it is estimated, a job changes no files; --write-files lets it"
+    return JobFailed(sentence, lines)
+
+
+def beyond_memory_limit(spec: Spec) -> CaptureFailed:
+    limit = format_bytes(spec.effort.memory_limit or 0)
+    return CaptureFailed(
+        f"the capture of {spec.workload.job.reference} needs more of this machine's memory than its limit of {limit}; "
+        "raise it with --memory-limit."
+    )
+
+
+def no_memory_for(reference: str) -> CaptureFailed:
+    return CaptureFailed(
+        f"this machine has too little memory to capture {reference}, or a limit on it (ulimit -v) is too low."
+    )
+
+
+def first_sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def users_lines(trace: TracebackType | None) -> str:
+    """The traceback without ours, Python's and installed packages' frames."""
+    frames = [
+        frame
+        for frame in _traceback.extract_tb(trace)
+        if not frame.filename.startswith((_OURS, _OF_PYTHON, "<")) and "site-packages" not in frame.filename
+    ]
+    return "".join(_traceback.format_list(frames))
+
+
+def _is_the_users(spec: Spec) -> bool:
+    return spec.workload.job.kind in (JobKind.FILE, JobKind.OBJECT)
+
+
+def _is_for_want_of_permission(error: BaseException) -> bool:
+    return isinstance(error, PermissionError) or "ermission denied" in str(error)
+
+
+def _is_for_want_of_memory(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or "llocate memory" in str(error) or "bad_alloc" in str(error)

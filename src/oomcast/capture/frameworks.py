@@ -1,0 +1,149 @@
+"""Which framework a job is written in: what its `model()` returns decides; its imports are a first guess."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput, UnknownName
+from ..spec import FRAMEWORKS, JobKind, Workload
+from .venvs import ENVIRONMENTS, environment_python
+
+__all__ = [
+    "OtherFramework",
+    "check_framework",
+    "framework_of",
+    "guess_framework",
+    "interpreter_of",
+    "load_packages",
+    "missing_framework",
+    "require_packages",
+]
+
+_BY_PACKAGE = {
+    "torch": "torch",
+    "keras": "tensorflow",
+    "tf_keras": "tensorflow",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+    "flax": "jax",
+    "equinox": "jax",
+    "haiku": "jax",
+    "mxnet": "mxnet",
+    "onnx": "onnx",
+}
+"""The package that an object's class comes from → the framework that captures it."""
+
+
+class OtherFramework(BadInput):
+    """The job's model belongs to another framework than the one that was asked; the text is that framework's name."""
+
+
+@dataclass(frozen=True)
+class _Imports:
+    packages: frozenset[str]
+
+    def framework(self) -> str | None:
+        """The one framework that is imported; a file with several, or none, tells nothing."""
+        found = {_BY_PACKAGE[package] for package in self.packages if package in _BY_PACKAGE}
+        return found.pop() if len(found) == 1 else None
+
+
+def guess_framework(workload: Workload) -> str:
+    """Before the job runs: what the user said, else what the job's file imports, else torch. Nothing is run here."""
+    job = workload.job
+    if job.kind is JobKind.FILE and job.name.endswith(".onnx"):
+        if workload.framework not in (None, "onnx"):
+            raise BadInput(f"{job.name} is an ONNX model; leave --framework out.")
+        return "onnx"
+    if workload.framework is not None:
+        return workload.framework
+    path = job.name if job.kind is JobKind.FILE else _file_of(job.target) if job.kind is JobKind.OBJECT else None
+    return (_imports_of(path).framework() if path else None) or "torch"
+
+
+def framework_of(model: Any) -> str | None:
+    """The framework whose class an object's class descends from."""
+    for base in type(model).__mro__:
+        found = _BY_PACKAGE.get(base.__module__.partition(".")[0])
+        if found is not None:
+            return found
+    return None
+
+
+def check_framework(model: Any, asked: str) -> None:
+    """Raise `OtherFramework` where `model()` returned what another framework captures."""
+    found = framework_of(model)
+    if found is not None and found != asked:
+        raise OtherFramework(found)
+
+
+def interpreter_of(framework: str) -> str:
+    """The Python that has the framework.
+
+    `OOMCAST_PYTHON_TENSORFLOW` and the like say it, else it is the one of an environment that `oomcast environment`
+    made, else the one that runs oomcast.
+    """
+    told = os.environ.get(f"OOMCAST_PYTHON_{framework.upper()}")
+    return told or environment_python(framework) or sys.executable
+
+
+def load_packages(packages: Iterable[str]) -> None:
+    """Import those that are there; `require_packages` says what is not, when a job needs it."""
+    for package in packages:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(package)
+
+
+def require_packages(framework: str, packages: Iterable[str]) -> None:
+    """Raises BadInput for the first that `load_packages` did not find."""
+    for package in packages:
+        if sys.modules.get(package) is None:
+            raise missing_framework(framework, package)
+
+
+def missing_framework(framework: str, package: str) -> BadInput:
+    """For a framework that is not installed where it was looked for."""
+    how = f"install it with: pip install 'oomcast[{framework}]'"
+    if framework in ENVIRONMENTS:
+        how = f"make a virtual environment that has it with: oomcast venv make {framework}"
+    return BadInput(
+        f"this job needs {package}, which is not installed; {how}, "
+        f"or say in OOMCAST_PYTHON_{framework.upper()} which Python has it."
+    )
+
+
+def known_framework(name: str, captured: tuple[str, ...]) -> str:
+    """A framework that a capture exists for."""
+    if name not in captured:
+        raise UnknownName("framework", name, FRAMEWORKS, f"Jobs of {', '.join(captured)} can be captured.")
+    return name
+
+
+def _file_of(holder: Any) -> str | None:
+    try:
+        return inspect.getsourcefile(inspect.unwrap(holder.model))
+    except (TypeError, OSError, AttributeError):
+        return None
+
+
+def _imports_of(path: str) -> _Imports:
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return _Imports(frozenset())  # the capture says what is wrong with the file
+    packages: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return _Imports(frozenset(packages))

@@ -1,0 +1,146 @@
+"""A JAX job's training step as people write it, traced for shapes: its jaxpr and what each argument is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ...errors import BadInput
+from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, Precision, Workload, missing_optimizer
+from ...trace import Category
+from ..job_files import JobFunctions
+from .models import Functional, functional
+
+__all__ = ["TrainingStep", "batch_form", "optimizer_of", "training_step"]
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    name: functools.partial(getattr(optax, kind.class_name.lower()), 1e-3, **kind.options)
+    for name, kind in OPTIMIZER_KINDS.items()
+    if hasattr(optax, kind.class_name.lower())  # those of libraries for torch are not there
+}
+"""Name → what makes it; Optax writes its functions as the classes of others, in lower case."""
+
+
+def optimizer_of(job: JobFunctions, params: Any, workload: Workload) -> Any:
+    """The one that was asked for, else the job's, else AdamW; over several micro-batches if there are."""
+    chosen = _chosen(job, params, workload)
+    return chosen if workload.accumulation == 1 else optax.MultiSteps(chosen, workload.accumulation)
+
+
+def _chosen(job: JobFunctions, params: Any, workload: Workload) -> Any:
+    if workload.optimizer is not None:
+        if workload.optimizer not in OPTIMIZERS:
+            raise missing_optimizer("Optax", workload.optimizer, OPTIMIZERS)
+        return OPTIMIZERS[workload.optimizer]()
+    if job.optimizer is None:
+        return OPTIMIZERS[DEFAULT_OPTIMIZER]()
+    found = job.optimizer(params)
+    if not (hasattr(found, "init") and hasattr(found, "update")):
+        raise BadInput(f"optimizer() in {workload.job.name} returned no optimizer of Optax (init and update).")
+    return found
+
+
+_COMPUTE = {Precision.AMP_FP16: jnp.float16, Precision.AMP_BF16: jnp.bfloat16, Precision.BF16: jnp.bfloat16}
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A jitted function with the shapes of its arguments."""
+
+    function: Any
+    """`jax.jit` of the step."""
+    arguments: tuple[Any, ...]
+    categories: tuple[Category, ...]
+    """What each of the arguments holds."""
+
+
+def training_step(job: JobFunctions, batch: Any, workload: Workload) -> TrainingStep:
+    """The job's own `step`, or one of its model, loss and optimizer.
+
+    `step(params, state, opt_state, key, batch)` returns the first three anew and the loss. They are not donated unless
+    the job says `donate = True`: then the old ones give their memory to the new ones.
+    """
+    model = functional(job.model, batch, workload)
+    compute = _COMPUTE.get(workload.precision)
+    params = model.params
+    if workload.precision is Precision.BF16:
+        params = jax.tree.map(lambda leaf: _cast_form(leaf, jnp.bfloat16), params)
+    optimizer = optimizer_of(job, params, workload)
+    loss = _loss(model, job, batch, compute)
+    opt_state = jax.eval_shape(optimizer.init, params)
+
+    def step(params: Any, state: Any, opt_state: Any, key: Any, batch: Any) -> Any:
+        (value, new_state), gradients = jax.value_and_grad(loss, has_aux=True)(params, state, key, batch)
+        updates, opt_state = optimizer.update(gradients, opt_state, params)
+        params = jax.tree.map(lambda old, change: (old + change).astype(old.dtype), params, updates)
+        return params, new_state, opt_state, value
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return TrainingStep(
+        jax.jit(step, donate_argnums=(0, 1, 2) if job.donate else ()),
+        (params, model.state, opt_state, key, batch),
+        (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.INPUT, Category.INPUT),
+    )
+
+
+def batch_form(batch: Any, workload: Workload) -> Any:
+    """What `batch()` returned (arrays or `ShapeDtypeStruct`s, in tuples and dicts) as shapes, (x, y) as a tuple."""
+    batch = tuple(batch) if isinstance(batch, list) else batch
+    try:
+        form = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), batch)
+    except (AttributeError, TypeError) as error:
+        raise BadInput(
+            f"batch() in {workload.job.name} returned something without a shape and a dtype; return arrays or "
+            "jax.ShapeDtypeStruct, as (x, y)."
+        ) from error
+    for leaf in jax.tree.leaves(form):
+        if not all(isinstance(extent, int) for extent in leaf.shape):
+            raise BadInput(
+                f"batch() in {workload.job.name} leaves a dimension open ({leaf.shape}); give every dimension a size."
+            )
+    return form
+
+
+def _loss(model: Functional, job: JobFunctions, batch: Any, compute: Any) -> Callable[..., tuple[Any, Any]]:
+    """The loss and the new state, of parameters, state, a key and a batch."""
+    if job.loss is not None:
+        own = job.loss
+
+        def given(params: Any, state: Any, key: Any, batch: Any) -> tuple[Any, Any]:
+            params, batch = _cast(params, compute), _cast(batch, compute)
+            value = own(model.view(params, state), batch)
+            return value if isinstance(value, tuple) else (value, state)
+
+        return given
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise BadInput("batch() returned no labels; return (x, y), or write loss(params, batch) in the job file.")
+
+    def default(params: Any, state: Any, key: Any, batch: Any) -> tuple[Any, Any]:
+        x, y = batch
+        output, new_state = model.apply(_cast(params, compute), state, key, _cast(x, compute))
+        return _distance(output.astype(jnp.float32), y), new_state
+
+    return default
+
+
+def _distance(output: Any, y: Any) -> Any:
+    """Cross entropy where the labels number classes, else the mean squared error."""
+    if jnp.issubdtype(y.dtype, jnp.integer):
+        return optax.softmax_cross_entropy_with_integer_labels(output, y).mean()
+    return jnp.mean((output - y) ** 2)
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    if dtype is None:
+        return tree
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree)
+
+
+def _cast_form(leaf: Any, dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf

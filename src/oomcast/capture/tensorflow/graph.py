@@ -1,0 +1,156 @@
+"""A traced function as plain nodes: who feeds whom, in the order they were written, without what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...trace import Phase
+
+__all__ = ["Graph", "Node", "OutputSpec", "compile_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """What TensorFlow's shape inference says of an output."""
+
+    shape: tuple[int, ...] | None
+    """None where some extent is unknown until it runs."""
+    dtype: str
+    itemsize: int
+
+
+@dataclass(slots=True)
+class Node:
+    name: str
+    type: str
+    operation: Any
+    """TensorFlow's own `Operation`, for its attributes."""
+    inputs: list[tuple[int, int]]
+    """(node, which of its outputs)"""
+    outputs: tuple[OutputSpec, ...]
+    phase: Phase
+    module: str
+    data_consumers: list[list[int]] = field(default_factory=list)
+    """By output: the nodes that read it, as often as they read it."""
+    control_consumers: list[int] = field(default_factory=list)
+    waits_for: int = 0
+
+
+@dataclass(slots=True)
+class Graph:
+    nodes: list[Node]
+    arguments: list[int]
+    """The nodes that stand for the function's inputs, in order."""
+    results: list[tuple[int, int]]
+    after_loss: set[int] = field(default_factory=set)
+    """The nodes of the backward pass that need the loss; others of its nodes may run before."""
+
+
+_HANDS_ON = frozenset({"Identity", "IdentityN", "PreventGradient", "StopGradient"})
+_LOSS_SCOPE = "compile_loss"
+"""What Keras calls the part of a step that computes the loss."""
+_STATEFUL_WITHOUT_EFFECT = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "Placeholder"})
+
+
+def compile_graph(function: Any, optimizer_scope: str = "") -> Graph:
+    """The graph of a traced function (`FuncGraph`); `optimizer_scope` is how its optimizer's operators are called."""
+    operations = function.get_operations()
+    needed = _needed(function, operations)
+    kept = [operation for operation in operations if operation in needed]
+    index = {operation: number for number, operation in enumerate(kept)}
+    nodes = [_node(operation, index, optimizer_scope) for operation in kept]
+    for number, (operation, node) in enumerate(zip(kept, nodes, strict=True)):
+        for source, output in node.inputs:
+            nodes[source].data_consumers[output].append(number)
+        controls = {index[control] for control in _controls(operation)}
+        for source in controls:
+            nodes[source].control_consumers.append(number)
+        node.waits_for = len(node.inputs) + len(controls)
+    arguments = [index[tensor.op] for tensor in function.inputs]
+    results = [(index[tensor.op], tensor.value_index) for tensor in map(_source, function.outputs)]
+    return Graph(nodes, arguments, results, _after_loss(nodes))
+
+
+def _after_loss(nodes: Sequence[Node]) -> set[int]:
+    reached: set[int] = set()
+    for number, node in enumerate(nodes):
+        if (node.name.startswith(_LOSS_SCOPE) and node.inputs) or any(source in reached for source, _ in node.inputs):
+            reached.add(number)
+    return {number for number in reached if nodes[number].phase is Phase.BACKWARD}
+
+
+def _needed(function: Any, operations: Sequence[Any]) -> set[Any]:
+    """What the results or an effect depend on; TensorFlow drops the rest before it runs a function."""
+    waiting = [tensor.op for tensor in (*map(_source, function.outputs), *function.inputs)]
+    waiting += [operation for operation in operations if _has_effect(operation)]
+    found: set[Any] = set()
+    while waiting:
+        operation = waiting.pop()
+        if operation in found:
+            continue
+        found.add(operation)
+        waiting += [_source(tensor).op for tensor in operation.inputs]
+        waiting += _controls(operation)
+    return found
+
+
+def _source(tensor: Any) -> Any:
+    """Where a tensor really comes from: TensorFlow's optimizer takes nodes that only hand on out of the graph.
+
+    It matters: Keras' optimizers pass all gradients through one `IdentityN`, which would hold back every update.
+    """
+    while tensor.op.type in _HANDS_ON and not tensor.op.control_inputs:
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor
+
+
+def _controls(operation: Any) -> list[Any]:
+    """What a node waits for without reading it."""
+    waited_for = []
+    for control in operation.control_inputs:
+        if control.type in _HANDS_ON and not control.control_inputs:
+            waited_for += [_source(tensor).op for tensor in control.inputs]
+        else:
+            waited_for.append(control)
+    return waited_for
+
+
+def _has_effect(operation: Any) -> bool:
+    return bool(operation.op_def.is_stateful) and operation.type not in _STATEFUL_WITHOUT_EFFECT
+
+
+def _node(operation: Any, index: dict[Any, int], optimizer_scope: str) -> Node:
+    outputs = tuple(_spec(tensor) for tensor in operation.outputs)
+    phase, module = _place(operation.name, optimizer_scope)
+    return Node(
+        name=operation.name,
+        type=operation.type,
+        operation=operation,
+        inputs=[(index[tensor.op], tensor.value_index) for tensor in map(_source, operation.inputs)],
+        outputs=outputs,
+        phase=phase,
+        module=module,
+        data_consumers=[[] for _ in outputs],
+    )
+
+
+def _spec(tensor: Any) -> OutputSpec:
+    dtype = tensor.dtype
+    size = 0 if dtype.name in ("resource", "variant", "string") else dtype.size
+    shape = tensor.shape.as_list() if tensor.shape.rank is not None else None
+    known = None if shape is None or None in shape else tuple(shape)
+    return OutputSpec(known, dtype.name, size)
+
+
+def _place(name: str, optimizer_scope: str) -> tuple[Phase, str]:
+    """Which part of the step an operator belongs to, and the layer whose it is, by the scopes in its name."""
+    scopes = name.split("/")
+    if optimizer_scope and scopes[0].partition("_")[0] == optimizer_scope:
+        return Phase.OPTIMIZER, ""
+    if scopes[0].startswith("gradient_tape"):
+        return Phase.BACKWARD, "/".join(scopes[1:-1])
+    if scopes[0].startswith("AddN"):  # where gradients that meet are summed
+        return Phase.BACKWARD, ""
+    return Phase.FORWARD, "/".join(scopes[:-1])

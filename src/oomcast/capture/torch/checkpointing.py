@@ -1,0 +1,90 @@
+"""Activation checkpointing for any model: its own switch where it has one, its repeated blocks, or chosen modules."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from collections import Counter
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ...errors import BadInput, UnknownName
+
+__all__ = ["enable_checkpointing", "repeated_blocks"]
+
+_NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+
+def enable_checkpointing(model: nn.Module, names: tuple[str, ...] = ()) -> str:
+    """Turn it on, for the modules of these names where there are any, and say in a sentence how."""
+    if names:
+        return _checkpoint_named(model, names)
+    own_switch: Any = getattr(model, "gradient_checkpointing_enable", None)
+    if own_switch is not None:
+        own_switch(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return "checkpointing: the model's own gradient_checkpointing_enable"
+    own_switch = getattr(model, "set_grad_checkpointing", None)
+    if own_switch is not None:
+        own_switch(True)
+        return "checkpointing: the model's own set_grad_checkpointing"
+    blocks = repeated_blocks(model)
+    if not blocks:
+        raise BadInput(
+            "checkpointing was asked for, but the model has no repeated blocks to apply it to; name modules with "
+            "--checkpoint-modules."
+        )
+    for block in blocks:
+        _checkpoint(block)
+    return f"checkpointing: each of {len(blocks)} repeated blocks"
+
+
+def _checkpoint_named(model: nn.Module, names: tuple[str, ...]) -> str:
+    modules = {name: module for name, module in model.named_modules() if name}
+    chosen: dict[str, nn.Module] = {}
+    for wanted in names:
+        found = [name for name in modules if _is_meant(wanted, name)]
+        if not found:
+            raise UnknownName("module", wanted, modules)
+        chosen.update((name, modules[name]) for name in found)
+    for name, module in chosen.items():
+        if isinstance(module, _NOT_CALLED):
+            raise BadInput(
+                f"the module {name} is a {type(module).__name__}, which is never called itself; "
+                f"checkpoint its members, {name}.*"
+            )
+        _checkpoint(module)
+    config: Any = getattr(model, "config", None)
+    cached = getattr(config, "use_cache", False) is True
+    if cached:
+        config.use_cache = False  # as transformers does: a layer that runs twice would extend the cache twice
+    return f"checkpointing: {', '.join(chosen)}" + (", with use_cache off" if cached else "")
+
+
+def _is_meant(wanted: str, name: str) -> bool:
+    """Part by part: `layers.*` is each layer, not what is within it."""
+    patterns, parts = wanted.split("."), name.split(".")
+    return len(patterns) == len(parts) and all(map(fnmatch.fnmatchcase, parts, patterns))
+
+
+def _checkpoint(module: nn.Module) -> None:
+    module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """In the outermost lists, modules with inner structure whose class recurs: a Transformer's layers, a stage."""
+    found: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> None:
+        children = list(module.children())
+        kinds = Counter(type(child) for child in children)
+        for child in children:
+            in_a_list = isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
+            if in_a_list and kinds[type(child)] >= 2 and any(True for _ in child.children()):
+                found.append(child)
+            else:
+                visit(child)
+
+    visit(model)
+    return found

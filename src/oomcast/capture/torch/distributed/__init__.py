@@ -1,0 +1,9 @@
+"""Several GPUs: the process stands for one rank; DDP, FSDP, ZeRO and tensor parallelism run as their own code does."""
+
+from __future__ import annotations
+
+from .pipeline import Stage
+from .spreading import Spread
+from .world import World, join_world
+
+__all__ = ["Spread", "Stage", "World", "join_world"]

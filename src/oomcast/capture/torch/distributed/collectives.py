@@ -1,0 +1,86 @@
+"""What one rank sees of a collective: its own tensors, at once, as if all ranks held the same.
+
+torch's fake process group copies its input into each part of its output; with thousands of ranks those copies would be
+most of the capture's time, and on fakes they carry nothing. So tensors on the virtual GPU are left as they are, small
+known values excepted: what a rank tells of itself (a size, a flag) is what all others are taken to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
+from torch._subclasses.fake_tensor import FakeTensor
+
+if TYPE_CHECKING:
+    from ..recorder import Recorder
+
+__all__ = ["COLLECTIVES", "finished_work"]
+
+_RECEIVES = ("recv_", "recv_any_source_")
+_GATHERS = ("allgather_", "_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_", "alltoall_",
+            "alltoall_base_", "gather_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_",
+            "scatter_")  # fmt: skip
+"""Output first, input second."""
+_IN_PLACE = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "send", *_RECEIVES)
+_WITH_OUTPUT = ("allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "scatter_", "alltoall_",
+                "allreduce_", "broadcast_")  # fmt: skip
+"""Those that return their tensors beside the work."""
+
+
+def finished_work(tensors: Any) -> Any:
+    """A Work that is done, and whose future holds these tensors, as NCCL's does."""
+    future: Any = torch.futures.Future()
+    future.set_result(list(_flat(tensors)))
+    return _create_work_from_future(future)
+
+
+def _rule(name: str) -> Any:
+    def rule(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        tensors = args[0]
+        if not any(isinstance(tensor, FakeTensor) for tensor in _flat(args[:2])):
+            return NotImplemented  # the host's own small tensors have values: the fake group copies them
+        if name in _GATHERS:
+            _hand_on(recorder, args[0], args[1])
+        elif name in _RECEIVES:
+            for tensor in _flat(tensors):
+                recorder.values.forget_storage(tensor.untyped_storage()._cdata)
+        work = finished_work(tensors).boxed()
+        return (tensors, work) if name in _WITH_OUTPUT else work
+
+    return rule
+
+
+def _hand_on(recorder: Recorder, outputs: Any, inputs: Any) -> None:
+    """Each output of the shape of the input has the input's value; one with a place for every rank has it repeated."""
+    given = [recorder.values.of(tensor) for tensor in _flat(inputs)]
+    for output in _flat(outputs):
+        if not isinstance(output, FakeTensor):
+            continue
+        value = next((v for v in given if v is not None), None) if len({*map(id, given)}) == 1 else None
+        if value is not None and value.numel() and output.numel() % value.numel() == 0:
+            flat = value.reshape(-1).repeat(output.numel() // value.numel()).to(output.dtype)
+            recorder.values.know(output, flat.reshape(output.shape))
+        else:
+            recorder.values.forget_storage(output.untyped_storage()._cdata)
+
+
+def _flat(tree: Any) -> Iterable[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from _flat(item)
+
+
+def _rules() -> dict[Any, Any]:
+    if not dist.is_available():
+        return {}
+    operators = torch.ops.c10d
+    return {getattr(operators, name).default: _rule(name) for name in (*_GATHERS, *_IN_PLACE)}
+
+
+COLLECTIVES: dict[Any, Any] = _rules()

@@ -1,0 +1,170 @@
+"""A job's model spread over the GPUs as a user would write it: the mesh, tensor parallelism, then data parallelism.
+
+Repeated blocks are the units of FSDP, as in torch's and torchtitan's examples. With `amp-bf16` or `amp-fp16`, FSDP's
+own mixed precision is used (parameters gathered in 16 bits, gradients reduced in fp32) instead of autocast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffload,
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+from torch.nn.parallel import DistributedDataParallel
+
+from ....errors import BadInput
+from ....spec import DataParallel, Parallel, Precision, Workload
+from ..checkpointing import repeated_blocks
+from ..training import Steps
+from .pipeline import Stage, cut_stages
+from .tensor_parallel import cut_tensors
+from .world import World
+
+__all__ = ["Spread"]
+
+_HALF = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A layout on a world, ready to take a model."""
+
+    parallel: Parallel
+    world: World
+    precision: Precision
+    assume: Callable[[str], None]
+
+    def start(self) -> None:
+        """As a script of torchrun begins."""
+        torch.cuda.set_device(self.world.local_rank)
+        dist.init_process_group("nccl")
+
+    @property
+    def mixes_by_itself(self) -> bool:
+        """Whether the wrapper casts, so that autocast is not used."""
+        return self.parallel.data in (DataParallel.FSDP, DataParallel.FSDP2) and self.precision in _HALF
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether a library brings its own loop around model and optimizer."""
+        return self.parallel.data is not None and self.parallel.data.is_deepspeed
+
+    def engine(self, model: nn.Module, optimizer: Callable[[], torch.optim.Optimizer], workload: Workload) -> Steps:
+        """DeepSpeed's engine around the model."""
+        from .zero import DeepSpeedSteps
+
+        assert self.parallel.data is not None
+        return DeepSpeedSteps.of(model, optimizer, workload, self.parallel, self.assume)
+
+    def mesh(self) -> DeviceMesh:
+        """In torchtitan's order: tensor-parallel ranks are neighbours, pipeline stages far apart."""
+        parallel = self.parallel
+        data = parallel.data_size(self.world.size)
+        sizes = {
+            "pp": parallel.pipeline,
+            "replicate": parallel.replicate,
+            "shard": data // parallel.replicate,
+            "cp": parallel.context,
+            "tp": parallel.tensor,
+        }
+        return init_device_mesh("cuda", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+    def stage(self, model: nn.Module, run: Callable[[nn.Module], Any]) -> Stage | None:
+        """This rank's stage of the pipeline, if there is one; the model has then only that stage's parts."""
+        count = self.parallel.pipeline
+        if count == 1:
+            return None
+        number = self.world.rank // (self.world.size // count)
+        self.assume(f"pp={count}: the blocks are divided evenly, the order of micro-batches is 1F1B")
+        return cut_stages(model, number, count, run)
+
+    def place(self, model: nn.Module, plan_of_job: Callable[[nn.Module], Any] | None = None) -> nn.Module:
+        """The model on this rank's GPU, wrapped."""
+        self._refuse()
+        mesh = self.mesh()
+        if self.parallel.tensor > 1:
+            self.assume(cut_tensors(model, mesh["tp"], plan_of_job))
+        data = self.parallel.data
+        if data is DataParallel.FSDP2:
+            return self._fsdp2(model, mesh)
+        if data is DataParallel.FSDP:
+            return self._fsdp(model)
+        if self.parallel.tensor > 1:
+            # Buckets and foreach kernels take no mix of DTensors and others: each rank's own parts as plain tensors.
+            _pre_dp_module_transform(model)
+        model.to(torch.device("cuda"))
+        if data is DataParallel.DDP and mesh["shard"].size() > 1:
+            return self._ddp(model, mesh)
+        return model
+
+    def _refuse(self) -> None:
+        """What the layout may say and job files cannot have yet."""
+        if self.parallel.context > 1:
+            raise BadInput("cp=N is not offered for job files yet; run a script that uses it: oomcast run -- …")
+        if self.parallel.expert > 1:
+            raise BadInput("ep=N is not offered for job files yet; run a script that uses it: oomcast run -- …")
+
+    def _ddp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        self.assume("ddp: torch's defaults (buckets of 25 MiB, gradients copied into them and back)")
+        return DistributedDataParallel(
+            model, device_ids=[self.world.local_rank], process_group=mesh["shard"].get_group()
+        )
+
+    def _units(self, model: nn.Module) -> list[nn.Module]:
+        blocks = repeated_blocks(model)
+        if not blocks:
+            self.assume("the model has no repeated blocks: it is sharded as one unit")
+        return blocks
+
+    def _fsdp2(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        half = _HALF.get(self.precision)
+        policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
+        offload = CPUOffloadPolicy() if self.parallel.offload else OffloadPolicy()
+        shards = mesh["shard", "cp"]._flatten("shard_cp") if self.parallel.context > 1 else mesh["shard"]
+        if self.parallel.replicate > 1:
+            shards = mesh["replicate", "shard"]
+        blocks = [block for block in self._units(model) if any(True for _ in block.parameters())]
+        self.assume(
+            f"fsdp2: fully_shard on each of {len(blocks)} blocks and on the model, "
+            + ("resharded after forward" if self.parallel.pipeline == 1 else "gathered for a whole step")
+            + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
+        )
+        # Between the micro-batches of a pipeline, blocks stay gathered, as torchtitan does it.
+        reshard = self.parallel.pipeline == 1
+        for block in blocks:
+            fully_shard(block, mesh=shards, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
+        fully_shard(model, mesh=shards, mp_policy=policy, offload_policy=offload)
+        if not self.parallel.offload:
+            model.to(torch.device("cuda"))
+        return model
+
+    def _fsdp(self, model: nn.Module) -> nn.Module:
+        half = _HALF.get(self.precision)
+        kinds = {type(block) for block in self._units(model)}
+        self.assume(
+            "fsdp: FULL_SHARD, each repeated block a unit, use_orig_params"
+            + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
+        )
+        return FullyShardedDataParallel(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy(kinds) if kinds else None,
+            mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=torch.float32) if half else None,
+            cpu_offload=CPUOffload(offload_params=True) if self.parallel.offload else None,
+            device_id=torch.device("cuda", self.world.local_rank),
+            use_orig_params=True,
+        )

@@ -1,0 +1,184 @@
+"""Models of transformers by type or configuration: built from the configuration, never from weights or the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oomcast import zoo
+from oomcast.errors import BadInput, UnknownName, UnreadableFile
+from oomcast.spec import JobKind, Objective, Workload
+
+from .hf_inputs import make_batch
+from .loaded import LoadedJob
+from .tuned import DTYPES, tuned
+from .vision import import_library
+
+__all__ = ["load_hf"]
+
+_ENCODER_DECODER = ("SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM")
+_IMAGE_AND_TEXT = ("IMAGE_TEXT_TO_TEXT",)
+_DECODER = ("CAUSAL_LM",)
+_ENCODER = ("CTC", "MASKED_LM")
+_OTHERS = (
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "IMAGE_CLASSIFICATION",
+    "VIDEO_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+    "SEQUENCE_CLASSIFICATION",
+    "SEMANTIC_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "TIME_SERIES_PREDICTION",
+    "PRETRAINING",
+    "",
+)
+"""Heads by transformers' own names; "" is the bare model."""
+
+
+def load_hf(name: str, workload: Workload) -> LoadedJob:
+    """The job of a model type (`bert`), a public model, a `config.json`, or a folder that holds one.
+
+    The workload decides the type of the parameters, not the one that the configuration was saved with.
+    """
+    transformers = _import_transformers()
+    published = _published(transformers.CONFIG_MAPPING, name)
+    config = _configuration(transformers, name, published)
+    _complete(config)
+    model_class = _model_class(transformers, config)
+
+    def model() -> torch.nn.Module:
+        attention = {"flash": "sdpa"}.get(workload.attention or "", workload.attention)
+        chosen = {"attn_implementation": attention} if attention else {}
+        built = model_class._from_config(config, dtype=DTYPES[workload.weights or "fp32"], **chosen)
+        if published is not None and published.get("tie_word_embeddings") is False:
+            _untie(built)
+        return built
+
+    rows = 2 * workload.batch_size if workload.objective is Objective.DPO else workload.batch_size
+    batch = partial(make_batch, config, model_class, dataclasses.replace(workload, batch_size=rows))
+    sample = batch()
+    if workload.job.kind is JobKind.CONFIG and workload.seq_len is None and "input_ids" in sample:
+        raise BadInput(f"{workload.job.name} does not say how long its samples are; give --seq-len.")
+    said = _assumptions(config, model_class, sample)
+    return tuned(LoadedJob(model, batch, assumptions=said), workload)
+
+
+def _assumptions(config: Any, model_class: Any, batch: dict[str, Any]) -> tuple[str, ...]:
+    stated = [f"hf: {model_class.__name__} is trained on {', '.join(batch)}"]
+    for part, fed in (("vision_config", "pixel_values"), ("audio_config", "input_features")):
+        if getattr(config, part, None) is not None and fed not in batch:
+            stated.append(f"hf: it is fed no {fed}, so the memory of that encoder's activations is not in the figures")
+    quantised = getattr(config, "quantization_config", None)
+    if quantised:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        stated.append(
+            f"hf: the configuration asks for quantised weights ({method or 'quantization_config'}), which are not "
+            "followed: all weights are counted in the precision of the job, so a quantised model takes less"
+        )
+    if "labels" not in batch:
+        stated.append("hf: it computes no loss of its own, so the mean of its output is trained")
+    return tuple(stated)
+
+
+def _import_transformers() -> Any:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    return import_library("transformers")
+
+
+def _published(known: Any, name: str) -> dict[str, Any] | None:
+    """What a `config.json` says: the user's file, or the facts that ship. None for a model type."""
+    path = Path(name)
+    if os.path.isdir(path):
+        path = path / "config.json"
+    if path.suffix == ".json":
+        return _read(path)
+    model = None if name in known else zoo.find_public_model(name)
+    return None if model is None else dict(model.facts)
+
+
+def _configuration(transformers: Any, name: str, published: dict[str, Any] | None) -> Any:
+    known = transformers.CONFIG_MAPPING
+    if published is not None:
+        kind = published["model_type"]
+        if kind not in known:
+            raise UnknownName("model type", kind, known.keys(), "A newer transformers may know it.")
+        return _built(Path(name).name, lambda: known[kind].from_dict(dict(published)))
+    if name in known:
+        return _built(name, lambda: known[name]())
+    try:
+        return transformers.AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
+    except Exception:  # whatever the cache says of a name that it does not hold
+        public = [one for model in zoo.public_models() for one in model.names]
+        hint = (
+            "Its sizes do not ship with oomcast, and nothing is fetched from the network: save the config.json of the "
+            "model's page and give its path, or name a model type."
+        )
+        raise UnknownName("hf model", name, [*known.keys(), *public], hint) from None
+
+
+def _untie(model: Any) -> None:
+    """transformers 5 says of every T5 that its head is its embedding, until it loads weights that say otherwise."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is embedding.weight:
+        head.weight = torch.nn.Parameter(torch.empty_like(embedding.weight))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"there is no configuration {str(path)!r}.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{path} is not a JSON configuration of transformers: {error}.") from None
+    if not isinstance(plain, dict) or not isinstance(plain.get("model_type"), str):
+        raise UnreadableFile(f"{path} has no model_type; it is not a configuration of transformers.")
+    return plain
+
+
+def _built(name: str, build: Any) -> Any:
+    """transformers checks what a configuration says when it is made."""
+    try:
+        return build()
+    except Exception as error:  # its checks raise anything
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = (lines[-1] if lines else type(error).__name__).rstrip(".")
+        raise BadInput(f"transformers rejects the configuration {name}: {reason}.") from None
+
+
+def _complete(config: Any) -> None:
+    """Encoder–decoders shift the labels with two ids that published configurations have and plain ones may lack."""
+    if getattr(config, "is_encoder_decoder", False):
+        if getattr(config, "pad_token_id", None) is None:
+            config.pad_token_id = 0
+        if getattr(config, "decoder_start_token_id", None) is None:
+            config.decoder_start_token_id = config.pad_token_id
+
+
+def _model_class(transformers: Any, config: Any) -> Any:
+    """The class that the configuration names, else the one that its type is trained with."""
+    for architecture in getattr(config, "architectures", None) or ():
+        found = getattr(transformers, str(architecture), None)
+        if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+            return found
+    for task in _tasks(config):
+        mapping = getattr(transformers, f"MODEL_FOR_{task}_MAPPING" if task else "MODEL_MAPPING", {})
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, (tuple, list)) else found
+    raise BadInput(f"transformers has no model for the type {config.model_type!r} that can be trained as it is.")
+
+
+def _tasks(config: Any) -> tuple[str, ...]:
+    """Many types have heads of several kinds: an encoder can be told to decode, an encoder–decoder to drop a half."""
+    if getattr(config, "is_encoder_decoder", False):
+        return (*_ENCODER_DECODER, *_IMAGE_AND_TEXT, *_ENCODER, *_DECODER, *_OTHERS)
+    if getattr(config, "is_decoder", False):
+        return (*_IMAGE_AND_TEXT, *_DECODER, *_ENCODER, *_ENCODER_DECODER, *_OTHERS)
+    return (*_IMAGE_AND_TEXT, *_ENCODER, *_DECODER, *_ENCODER_DECODER, *_OTHERS)

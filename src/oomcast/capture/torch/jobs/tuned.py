@@ -1,0 +1,231 @@
+"""Fine-tuning of a model of transformers: quantised weights, an adapter, what is trained, how the loss is computed.
+
+Everything is done by the libraries that do it on a GPU: bitsandbytes quantises while the weights are moved, peft puts
+its adapters in, accelerate converts the outputs. What is not installed is told in a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from oomcast.errors import BadInput, UnknownName
+from oomcast.spec import JobKind, Objective, Precision, TrainingLoop, Workload
+
+from .loaded import LoadedJob
+
+__all__ = ["DTYPES", "check_tuning", "tuned"]
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
+            "objective", "training_loop", "loss_chunks")  # fmt: skip
+
+
+def check_tuning(workload: Workload) -> None:
+    """A job file builds its own model: these options are for models of transformers."""
+    if workload.job.kind in (JobKind.HF, JobKind.CONFIG):
+        return
+    defaults = {field.name: field.default for field in dataclasses.fields(workload)}
+    for name in _OPTIONS:
+        if getattr(workload, name) != defaults[name]:
+            flag = "--" + name.replace("_", "-")
+            raise BadInput(f"{flag} is for models of transformers (hf:NAME); a job file does it in model() or loss().")
+
+
+def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
+    """The job as the workload's options tune it."""
+    said = list(job.assumptions)
+    if workload.attention == "flash":
+        said.append("FlashAttention's package stands in as torch's own flash kernel, which holds as much")
+    if workload.quantization is not None:
+        said.append(f"bitsandbytes quantises the linear layers to {workload.quantization}; the head stays as it is")
+
+    def model() -> nn.Module:
+        return _trained(_with_adapter(_on_gpu(job.model(), workload), workload), workload)
+
+    loss = _loss(workload, job.model)
+    return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said))
+
+
+# -------- The model
+
+
+def _library(name: str, what: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        raise BadInput(f"{what} needs {name}; install it with: pip install {name} (--no-deps keeps torch)") from None
+
+
+def _on_gpu(model: Any, workload: Workload) -> Any:
+    """As `from_pretrained` with a device map leaves it: on the GPU, quantised on the way."""
+    if workload.quantization is None and workload.adapter is None:
+        return model
+    if workload.quantization is not None:
+        _quantise(model, workload)
+    return model.to("cuda")
+
+
+def _quantise(model: Any, workload: Workload) -> None:
+    kinds = _library("bitsandbytes", "--quantization").nn
+    kept = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
+    kind, _, double = (workload.quantization or "").partition("-")
+    compute = DTYPES[workload.weights or "bf16"]
+    for name, module in list(model.named_modules()):
+        if type(module) is not nn.Linear or any(key == name or name.endswith(f".{key}") for key in kept):
+            continue
+        has_bias = module.bias is not None
+        if kind == "int8":
+            new = kinds.Linear8bitLt(module.in_features, module.out_features, has_bias, has_fp16_weights=False)
+            new.weight = kinds.Int8Params(module.weight.data, requires_grad=False, has_fp16_weights=False)
+        else:
+            new = kinds.Linear4bit(
+                module.in_features, module.out_features, has_bias, compute_dtype=compute,
+                compress_statistics=bool(double), quant_type=kind,
+            )  # fmt: skip
+            new.weight = kinds.Params4bit(
+                module.weight.data, requires_grad=False, compress_statistics=bool(double), quant_type=kind
+            )
+        if module.bias is not None:
+            new.bias = module.bias
+        new.requires_grad_(False)
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, new)
+    model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
+
+
+def _with_adapter(model: Any, workload: Workload) -> Any:
+    adapter = workload.adapter
+    if adapter is None:
+        return model
+    peft = _library("peft", "--adapter")
+    if workload.upcast_rest:
+        peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    methods = {str(method.value).lower(): method for method in peft.PeftType}
+    if adapter.kind not in methods:
+        raise UnknownName("adapter", adapter.kind, methods)
+    mapping = importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING
+    configuration = mapping[methods[adapter.kind]]
+    known = {field.name for field in dataclasses.fields(configuration)}
+    settings = {name: value for name, value in adapter.settings.items() if name in known}
+    try:
+        config = configuration(**{"task_type": _task(model), **settings})
+        in_fp32 = workload.trained_weights in (None, "fp32")
+        return peft.get_peft_model(model, config, autocast_adapter_dtype=in_fp32)
+    except (ValueError, TypeError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+        raise BadInput(f"peft refuses the adapter {adapter}: {reason}.") from None
+
+
+def _task(model: Any) -> str | None:
+    name = type(model).__name__
+    if "CausalLM" in name or "LMHead" in name:
+        return "CAUSAL_LM"
+    if "ConditionalGeneration" in name and getattr(model.config, "is_encoder_decoder", False):
+        return "SEQ_2_SEQ_LM"
+    return "SEQ_CLS" if "SequenceClassification" in name else None
+
+
+def _trained(model: Any, workload: Workload) -> Any:
+    """What is trained, and in which type; outputs as the training loop hands them on."""
+    if workload.trained_layers is not None:
+        _train_last_blocks(model, workload.trained_layers)
+    if workload.trained_weights is not None:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(DTYPES[workload.trained_weights])
+    is_mixed = workload.precision in (Precision.AMP_BF16, Precision.AMP_FP16)
+    if workload.training_loop is TrainingLoop.HF_TRAINER and is_mixed:
+        convert = _library("accelerate.utils", "--training-loop hf-trainer").convert_outputs_to_fp32
+        model.forward = convert(model.forward)
+    return model
+
+
+def _train_last_blocks(model: Any, count: int) -> None:
+    blocks = next((module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) > 1), None)
+    if blocks is None or count > len(blocks):
+        raise BadInput(f"--trained-layers {count}: the model has {0 if blocks is None else len(blocks)} blocks.")
+    model.requires_grad_(False)
+    for block in list(blocks)[-count:]:
+        block.requires_grad_(True)
+
+
+# -------- The loss
+
+
+def _loss(workload: Workload, reference: Callable[[], nn.Module]) -> Callable[[nn.Module, Any], torch.Tensor] | None:
+    if workload.objective is Objective.DPO:
+        return _Preference(None if workload.adapter is not None else reference, workload)
+    if workload.loss_chunks > 1:
+        return lambda model, batch: _chunked_loss(model, batch, workload.loss_chunks)
+    if workload.training_loop is TrainingLoop.HF_TRAINER:
+        return _own_loss
+    return None
+
+
+def _own_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    """As Trainer's compute_loss: the outputs end with the function."""
+    output = model(**batch)
+    loss = getattr(output, "loss", None)
+    if not isinstance(loss, torch.Tensor):
+        raise BadInput("the model computes no loss of its own from these inputs; write a job file with loss().")
+    return loss
+
+
+def _chunked_loss(model: Any, batch: Any, chunks: int) -> torch.Tensor:
+    """Logits and cross entropy for some of the tokens at a time; what backward needs of each chunk is kept."""
+    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+    head = whole.get_output_embeddings()
+    if head is None or "labels" not in batch:
+        raise BadInput("--loss-chunks is for language models with a head over the vocabulary.")
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    hidden = whole.base_model(**inputs)[0]
+    labels = F.pad(batch["labels"], (0, 1), value=-100)[..., 1:]
+    losses = [
+        F.cross_entropy(head(part).float().flatten(0, 1), wanted.flatten(), reduction="sum")
+        for part, wanted in zip(hidden.chunk(chunks, dim=1), labels.chunk(chunks, dim=1), strict=True)
+    ]
+    return torch.stack(losses).sum() / labels.numel()
+
+
+class _Preference:
+    """Direct preference optimisation: of two answers, the chosen one is to be likelier than under the reference.
+
+    The reference is the model itself without its adapter, or a copy that is held beside it.
+    """
+
+    def __init__(self, reference: Callable[[], nn.Module] | None, workload: Workload) -> None:
+        self.make_reference = reference
+        self.reference: nn.Module | None = None
+        self.workload = workload
+
+    def __call__(self, model: Any, batch: Any) -> torch.Tensor:
+        if self.make_reference is not None and self.reference is None:
+            self.reference = self.make_reference().to("cuda").eval().requires_grad_(False)
+        policy = _log_likelihoods(model, batch)
+        with torch.no_grad():
+            if self.reference is not None:
+                frozen = _log_likelihoods(self.reference, batch)
+            else:
+                with model.disable_adapter():
+                    frozen = _log_likelihoods(model, batch)
+        better, worse = (policy - frozen).chunk(2)
+        return -F.logsigmoid(0.1 * (better - worse)).mean()
+
+
+def _log_likelihoods(model: Any, batch: Any) -> torch.Tensor:
+    """Of each row's tokens. Row by row, the log of the sum is computed without a copy of all logits."""
+    inputs = {name: value for name, value in batch.items() if name != "labels"}
+    logits = model(**inputs).logits[:, :-1]
+    labels = batch["labels"][:, 1:]
+    chosen = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    norms = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+    return (chosen - norms).sum(-1)

@@ -1,0 +1,394 @@
+"""The virtual GPU itself: everything that must be in place while code written for CUDA runs without one.
+
+Which GPU and which versions of torch, CUDA and cuDNN it follows is given by a `Gpu` and a `Stack`. The Python code of
+torch and of the libraries on it is the installed one; where the versions that are followed made a difference, or where
+it is known that a library of their time did, the Trace says so as an assumption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer as _optimizer
+from torch.optim.optimizer import Optimizer
+from torch.utils import _foreach_utils
+from torch.utils import checkpoint as _checkpoint
+from torch.utils._pytree import tree_leaves
+
+from ...devices import Gpu, Stack
+from ...errors import BadInput
+from ...spec import Place
+from ...trace import Category, Phase, Trace, TraceBuilder
+from .amp import install_amp
+from .cuda import MemoryCounters, install_cuda
+from .devices import DEVICES
+from .functions import VirtualDevice, shown_device_property
+from .host import install_host, leave_in_forks
+from .job_settings import JobSettings
+from .libraries import as_compiled, install_libraries
+from .parameters import FakeParameter, install_parameters
+from .patches import Patches
+from .personality import Personality, Platform, before
+from .personality.flex import flex_kernel, flex_module
+from .recorder import Recorder
+from .saving import install_saving
+from .scope import Scope
+from .software import assumptions_about_versions, library_versions
+from .spellings import install_spellings
+
+if TYPE_CHECKING:
+    from ...estimation import Estimate
+
+__all__ = ["VirtualGpu", "allocator_settings", "virtual_gpu"]
+
+
+def allocator_settings() -> str | None:
+    """What the environment of this process tells torch's allocator."""
+    return os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or None
+
+
+class VirtualGpu:
+    """What was recorded so far on the virtual GPU. Phases are found out by themselves; `enter` sets one by hand."""
+
+    def __init__(self, gpu: Gpu, stack: Stack) -> None:
+        self.gpu = gpu
+        self.stack = stack
+        self.personality = Personality(Platform.of(gpu, stack))
+        self.ledger = TraceBuilder()
+        self.scope = Scope()
+        self.recorder = Recorder(self.ledger, self.scope, gpu)
+        self._models: dict[int, nn.Module] = {}
+        self._names: dict[int, str] = {}
+        """By the parameter's id; the models are kept, so ids stay theirs."""
+        self.job_settings = JobSettings()
+        self._in_engine = False
+        self._stepped = False
+        self.on_step: list[Callable[[Optimizer | None], None]] = []
+        """Called after each step of an optimizer; with None where a script updated its parameters by hand."""
+        self.on_backward: list[Callable[[], None]] = []
+        """Called after each outermost backward."""
+
+    def trace(self, workload: dict[str, Any] | None = None, *, settings_followed: bool = False) -> Trace:
+        """The record up to now; it may be asked for again later.
+
+        With `settings_followed`, whoever asks sees to it that what the job set for its process is heeded.
+        """
+        self._label_state()
+        trace = self.ledger.trace(library_versions(), workload or {})
+        about_versions = assumptions_about_versions(self.personality, trace, self._models.values())
+        changed = () if settings_followed else self.job_settings.changed()
+        told = (*trace.assumptions, *about_versions, *changed)
+        return dataclasses.replace(trace, assumptions=told)
+
+    def estimate(self) -> Estimate:
+        """What was recorded so far as `oomcast.estimate` would answer it, for this GPU and its software.
+
+        cuDNN's benchmark mode and the allocator's settings are those that hold in this process.
+        """
+        # By name: estimates are made of what is captured, so their room stands above this one.
+        estimation = importlib.import_module("oomcast.estimation")
+        place = Place(
+            device=self.gpu.name,
+            environment=self.stack.environment,
+            cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            alloc_conf=allocator_settings(),
+        )
+        target = estimation.Target.of(place, "torch", gpu=self.gpu)
+        answer: Estimate = estimation.estimate_trace(
+            self.trace({"job": "this process"}, settings_followed=True), target
+        )
+        return answer
+
+    # -- phases --------------------------------------------------------------------------------------------------
+
+    def enter(self, phase: Phase, step: int | None = None) -> None:
+        """From here on the job is in this phase; it stays there until the next is entered."""
+        if step is not None:
+            self._stepped = False
+        self.ledger.enter(phase, self.ledger.step if step is None else step)
+
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """Within the autograd engine. A gradient taken inside of a module's forward returns to the forward."""
+        before = self.ledger.phase
+        nested = self._in_engine or self.scope.inside_module
+        self._in_engine, was_in_engine = True, self._in_engine
+        self.enter(Phase.BACKWARD)
+        try:
+            yield
+        finally:
+            self._in_engine = was_in_engine
+            if nested:
+                self.enter(before)
+        if not nested:
+            for call in self.on_backward:
+                call()
+
+    # -- categories ----------------------------------------------------------------------------------------------
+
+    def adopt_model(self, module: nn.Module) -> None:
+        """Know a model's parameters and buffers for what they are, now."""
+        self._models[id(module)] = module
+        self._label_state()
+
+    def saw_model(self, module: nn.Module) -> None:
+        """A module's parameters and buffers are known for what they are from its first forward on."""
+        self._models.setdefault(id(module), module)
+        if not torch.is_grad_enabled():
+            if not self._in_engine and self.ledger.phase not in (Phase.PREFILL, Phase.DECODE):
+                self.enter(Phase.GENERATION if _is_generating() else Phase.EVALUATION)
+        elif not self._in_engine and self.ledger.phase is not Phase.FORWARD:
+            step = max(self.ledger.step, 0)
+            self.enter(Phase.FORWARD, step + 1 if self._stepped else step)
+        self._label_state()
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """After an optimizer's step: the next forward belongs to the next training step."""
+        self.label_optimizer(optimizer)
+        self._stepped = True
+        for call in self.on_step:
+            call(optimizer)
+
+    def updated(self, target: Any) -> None:
+        """Something was written to after a backward: if that is a parameter, the script is its own optimizer."""
+        if self._in_engine:
+            return
+        for tensor in target if isinstance(target, (tuple, list)) else (target,):
+            if self.recorder.category_of(tensor) is Category.PARAMETER:
+                self.enter(Phase.OPTIMIZER)
+                self._stepped = True
+                for call in self.on_step:
+                    call(None)
+                return
+
+    def label(self, tree: Any, category: Category, name: str = "") -> None:
+        """Label every tensor in a nest of containers."""
+        for tensor in tree_leaves(tree):
+            if isinstance(tensor, torch.Tensor):
+                self.recorder.label(tensor, category, name)
+
+    def _label_state(self) -> None:
+        with torch._C.DisableTorchFunction():
+            for module in self._models.values():
+                for name, parameter in module.named_parameters():
+                    self._names[id(parameter)] = name
+                    self.recorder.label(parameter, Category.PARAMETER, name)
+                for name, buffer in module.named_buffers():
+                    self.recorder.label(buffer, Category.BUFFER, name)
+
+    def label_gradients(self) -> None:
+        with torch._C.DisableTorchFunction():
+            for module in self._models.values():
+                for name, parameter in module.named_parameters():
+                    if parameter.grad is not None:
+                        self.recorder.label(parameter.grad, Category.GRADIENT, name)
+
+    def label_optimizer(self, optimizer: Optimizer) -> None:
+        with torch._C.DisableTorchFunction():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    name = self._names.get(id(parameter), "")
+                    self.recorder.label(parameter, Category.PARAMETER, name)
+                    if parameter.grad is not None:
+                        self.recorder.label(parameter.grad, Category.GRADIENT, name)
+                    self.label(optimizer.state.get(parameter), Category.OPTIMIZER_STATE, name)
+
+
+class _PlainCounters:
+    """Bytes as they were asked for; the public `virtual_gpu` brings counters that simulate the allocator."""
+
+    def __init__(self, virtual: VirtualGpu) -> None:
+        self._ledger = virtual.ledger
+        self._memory = virtual.gpu.usable_memory
+
+    def allocated(self) -> int:
+        return self._ledger.held
+
+    reserved = peak_allocated = peak_reserved = allocated
+
+    def free_on_device(self) -> int:
+        return max(self._memory - self._ledger.held, 0)
+
+    def segments(self) -> list[dict[str, Any]]:
+        return []
+
+    def reset_peaks(self) -> None: ...
+
+
+_in_use = threading.Lock()
+"""Held while torch is patched: what a second virtual GPU puts back would be the first one's patches."""
+
+
+@contextlib.contextmanager
+def virtual_gpu(
+    gpu: Gpu, stack: Stack, *, counters: Callable[[VirtualGpu], MemoryCounters] | None = None, devices: int = 1
+) -> Iterator[VirtualGpu]:
+    """Run torch code written for CUDA on a GPU that is not there, as under that software; record what it allocates.
+
+    `devices` says how many such GPUs the code sees; to name one beyond them is the error that CUDA gives.
+
+    There is one at a time in a process: torch itself is patched meanwhile. Raises BadInput for a second one.
+    """
+    if not _in_use.acquire(blocking=False):
+        raise BadInput(
+            "a virtual GPU is in use in this process already, here or in another thread; leave it first, or use a "
+            "process of its own for the second."
+        )
+    with contextlib.ExitStack() as contexts:
+        contexts.callback(_in_use.release)
+        contexts.enter_context(DEVICES.visible(devices))
+        virtual = VirtualGpu(gpu, stack)
+        recorder, scope = virtual.recorder, virtual.scope
+        functions = VirtualDevice(recorder)
+        autocast_dtype = torch.get_autocast_dtype("cpu")
+        meter: MemoryCounters = counters(virtual) if counters is not None else _PlainCounters(virtual)
+        patches = contexts.enter_context(Patches())
+        contexts.callback(recorder.stop_following)
+        recorder.on_write_after_backward = virtual.updated
+        contexts.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)
+        torch.set_autocast_dtype("cpu", torch.float16)
+        install_cuda(patches, recorder, gpu, virtual.personality.platform, meter)
+        install_amp(patches, virtual.ledger)
+        install_saving(patches, virtual.ledger)
+        install_host(patches, contexts, recorder)
+        patches.set(FakeTensor, "device", shown_device_property())
+        install_parameters(patches, recorder)
+        contexts.enter_context(install_spellings(patches, functions))
+        _install_engine(patches, virtual, functions)
+        _install_optimizers(patches, contexts, virtual)
+        _install_checkpoint(patches)
+        _install_compiler(patches, virtual)
+        scope.on_root.append(virtual.saw_model)
+        scope.on_root.append(lambda module: _install_late(patches, virtual))
+        contexts.enter_context(scope)
+        contexts.enter_context(virtual.personality)
+        contexts.enter_context(recorder)
+        contexts.enter_context(functions)
+        with leave_in_forks(contexts, recorder, functions):
+            yield virtual
+
+
+def _install_engine(patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
+    """Backward is a phase of its own; Python code called from it (hooks, checkpoints) sees the virtual GPU too."""
+    run = torch.autograd.graph._engine_run_backward
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        with virtual.backward(), functions:
+            result = run(*args, **kwargs)
+        virtual.label_gradients()
+        virtual.scope.forget_nodes()
+        return result
+
+    patches.set(torch.autograd, "_engine_run_backward", _engine_run_backward)
+    patches.set(torch.autograd.graph, "_engine_run_backward", _engine_run_backward)
+
+
+def _install_checkpoint(patches: Patches) -> None:
+    """Checkpointing compares tensors saved beneath the function mode with ones it looks at above it."""
+
+    def metadata(tensor: torch.Tensor) -> dict[str, Any]:
+        return {"shape": tensor.shape, "dtype": tensor.dtype}
+
+    checks = {**_checkpoint._allowed_determinism_checks_to_fns, _checkpoint._DEFAULT_DETERMINISM_MODE: metadata}
+    patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
+
+
+def _install_compiler(patches: Patches, virtual: VirtualGpu) -> None:
+    """Compiled code allocates otherwise than eager code; until that is modelled, it runs eagerly and says so."""
+
+    def note() -> None:
+        virtual.ledger.assume("torch.compile was called: the memory of eager execution is taken")
+
+    def compile_nothing(model: Any = None, **options: Any) -> Any:
+        note()
+        if model is None:
+            return lambda function: as_compiled(function, virtual.recorder)
+        return as_compiled(model, virtual.recorder)
+
+    def compile_in_place(module: nn.Module, *args: Any, **options: Any) -> None:
+        note()
+
+    patches.set(torch, "compile", compile_nothing)
+    patches.set(nn.Module, "compile", compile_in_place)
+
+
+def _install_optimizers(patches: Patches, contexts: contextlib.ExitStack, virtual: VirtualGpu) -> None:
+    """Optimizers choose foreach and fused kernels as on CUDA; their step and zero_grad are phases.
+
+    foreach is the default since torch 2.0 (pytorch#92306), fused never was one (pytorch#95415). What may take foreach
+    kernels is a list of tensor types: without ours on it, optimizers and the clipping of gradients loop. Since 2.0,
+    too, `zero_grad` frees the gradients by default (pytorch#92656).
+    """
+    if virtual.personality.platform.torch >= (2, 0):
+        for module in (_foreach_utils, _optimizer):
+            patches.set(
+                module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor, FakeParameter]
+            )
+
+    def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if optimizer.defaults.get("foreach", True) is None and not optimizer.defaults.get("fused"):
+            before((2, 0), "optimizers' loops over parameters")
+        virtual.label_gradients()
+        virtual.enter(Phase.OPTIMIZER)
+
+    def end(optimizer: Any, args: Any, kwargs: Any) -> None:
+        virtual.stepped(optimizer)
+
+    for handle in (
+        _optimizer.register_optimizer_step_pre_hook(begin),
+        _optimizer.register_optimizer_step_post_hook(end),
+    ):
+        contexts.callback(handle.remove)
+    zero_grad = Optimizer.zero_grad
+
+    def zero_grad_as_phase(self: Any, set_to_none: bool | None = None) -> None:
+        if set_to_none is None:
+            set_to_none = not before((2, 0), "gradients zeroed in place")
+        virtual.enter(Phase.ZERO_GRAD)
+        zero_grad(self, set_to_none)
+
+    patches.set(Optimizer, "zero_grad", zero_grad_as_phase)
+
+
+_GENERATORS = frozenset({"generate", "sample", "_sample", "p_sample_loop"})
+"""Functions in which models run on what they gave before, as HF, nanoGPT, diffusion models … call them."""
+
+
+def _is_generating() -> bool:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name in _GENERATORS:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _install_late(patches: Patches, virtual: VirtualGpu) -> None:
+    """What concerns libraries that a job loads when it pleases."""
+    library = sys.modules.get("transformers.utils.import_utils")
+    if library is not None and getattr(library, "is_fake_tensor", _is_never_fake) is not _is_never_fake:
+        # transformers takes fake tensors for a tracer's, and then builds masks that it skips in a real run.
+        patches.set(library, "is_fake_tensor", _is_never_fake)
+    install_libraries(patches, virtual.recorder)
+    flex = flex_module()
+    if flex is not None and getattr(flex.flex_attention_hop, "__module__", "").partition(".")[0] == "torch":
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            virtual.ledger.assume("flex attention: the memory of its compiled kernel is taken")
+            return flex_kernel(*args, **kwargs)
+
+        patches.set(flex, "flex_attention_hop", kernel)
+
+
+def _is_never_fake(tensor: Any) -> bool:
+    return False

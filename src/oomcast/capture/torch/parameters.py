@@ -1,0 +1,125 @@
+"""Parameters on the virtual GPU: fake from birth, and still of the class that code expects.
+
+A parameter costs nothing on the host, moves in place, and `type(parameter)` is a class made here that derives both from
+`nn.Parameter` (or from a library's own kind of it, such as bitsandbytes' `Params4bit`) and from torch's `FakeTensor`.
+Tensor subclasses that dispatch themselves (DTensor, torchao's) are not touched: their parts are what is fake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from .devices import HOST, to_real_device
+from .patches import Patches
+from .recorder import Recorder
+
+__all__ = ["FakeParameter", "fake_class", "install_parameters"]
+
+_classes: dict[type, Any] = {}
+
+
+def fake_class(cls: type) -> Any:
+    """The class of fake tensors that are, to Python code, of class `cls`, a tensor subclass that does not dispatch."""
+    if issubclass(cls, FakeTensor):
+        return cls
+    known = _classes.get(cls)
+    if known is None:
+        names: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        later = getattr(cls, "cls_to_become", None)  # what a lazy parameter turns into
+        if isinstance(later, type):
+            names["cls_to_become"] = fake_class(later)
+            names["shape"] = torch._C.TensorBase.shape  # fake kernels ask for it, though there is none yet
+        metaclass: Any = type(cls)
+        known = _classes[cls] = metaclass(cls.__name__, (cls, FakeTensor), names)
+    return known
+
+
+FakeParameter = fake_class(nn.Parameter)
+
+
+def install_parameters(patches: Patches, recorder: Recorder) -> None:
+    make_parameter, make_subclass = nn.Parameter.__new__, torch.Tensor._make_subclass
+
+    def fake_like(data: torch.Tensor) -> torch.Tensor:
+        device = data.device if data.is_meta else HOST
+        with recorder.fake_mode, torch._C.DisableTorchFunction(), torch.no_grad():
+            return torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=device)
+
+    def fake_of_class(cls: type, data: torch.Tensor, requires_grad: bool) -> Any:
+        with torch.no_grad():
+            tensor = data.detach()
+        tensor.requires_grad_(requires_grad)
+        tensor.__class__ = fake_class(cls)
+        return tensor
+
+    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if data is None:
+            data = torch.empty(0)
+        if type(data) in (torch.Tensor, nn.Parameter):
+            data = fake_like(data)
+        if isinstance(data, FakeTensor):
+            return fake_of_class(cls, data, requires_grad)
+        return make_parameter(cls, data, requires_grad)
+
+    def make(cls: Any, data: torch.Tensor, *args: Any, **options: Any) -> Any:
+        """`Tensor._make_subclass`, by which libraries make parameters of classes of their own."""
+        if cls is FakeTensor or not (issubclass(cls, FakeTensor) or _is_plain(cls)):
+            return make_subclass(cls, data, *args, **options)
+        if not isinstance(data, FakeTensor) and issubclass(cls, nn.Parameter):
+            data = fake_like(data)
+        if not isinstance(data, FakeTensor):
+            return make_subclass(cls, data, *args, **options)
+        return fake_of_class(cls, data, bool(args[0]) if args else options.get("require_grad", False))
+
+    make_wrapper = torch.Tensor._make_wrapper_subclass
+
+    def make_around(cls: Any, *args: Any, **options: Any) -> Any:
+        """`Tensor._make_wrapper_subclass`, for tensors that hold others: they name the device that code is shown."""
+        if options.get("device") is not None:
+            options["device"] = to_real_device(options["device"])
+        return make_wrapper(cls, *args, **options)
+
+    patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make_around))
+    patches.set(nn.Parameter, "__new__", staticmethod(new_parameter))
+    patches.set(torch.Tensor, "_make_subclass", staticmethod(make))
+    patches.set(nn.Module, "_apply", _apply)
+
+
+def _is_plain(cls: type) -> bool:
+    """A subclass of Tensor whose operators are torch's own."""
+    return cls.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+
+
+def _apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
+    """`nn.Module._apply`, by which modules move: parameters stay the same objects, and so do their gradients."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    with torch.no_grad():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                _move_in_place(parameter, fn)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = fn(buffer)
+    return module
+
+
+def _move_in_place(parameter: Any, fn: Any) -> None:
+    gradient = parameter.grad
+    moved = fn(parameter)
+    if moved is not parameter:
+        if is_traceable_wrapper_subclass(parameter) or is_traceable_wrapper_subclass(moved):
+            # As torch does: tensors that hold others are exchanged whole.
+            parameter.grad = None
+            torch.utils.swap_tensors(parameter, nn.Parameter(moved, parameter.requires_grad))
+        else:
+            parameter.data = moved
+    if gradient is not None:
+        parameter.grad = None
+        parameter.grad = fn(gradient)

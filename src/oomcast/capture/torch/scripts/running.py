@@ -1,0 +1,324 @@
+"""A script as `__main__` in this process, on the virtual GPU, up to the moment when enough was seen of it.
+
+It is stopped without any of its code running again: no exception that it could catch, no `finally`, no exit handler.
+This process answers from wherever the script is, and ends.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import os
+import sys
+import threading
+import time
+import traceback
+import types
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from ....devices import find_gpu, stack_of
+from ....errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookTooLong
+from ....spec import Launch, Script, Spec, read_launch
+from ....trace import Ending, Phase, ScriptRun, Trace, trace_to_bytes
+from ...explain import first_sentence
+from ...guarding import answer_now
+from ...keeping_apart import what_was_written
+from ...messages import Answer
+from ..errors import RaisedAsOnGpu
+from ..jobs.vision import prepare_torchvision
+from ..machine import VirtualGpu, allocator_settings, virtual_gpu
+from ..patches import Patches
+from .batches import BatchChooser
+from .shortening import ForwardMemory, install_shortening
+from .watching import StepWatch, Stop
+
+__all__ = ["capture_script"]
+
+_OURS = str(Path(__file__).parents[3]) + os.sep
+_VIRTUAL_GPU = str(Path(__file__).parents[1]) + os.sep
+_OF_PYTHON = str(Path(traceback.__file__).parent) + os.sep
+_TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD)
+_PATIENCE = 2.0
+"""Seconds in which a script that runs on the GPU comes to a point where it can be stopped."""
+
+
+def capture_script(spec: Spec) -> Trace:
+    """Raises OomcastError where nothing can be told of the script's memory."""
+    script = spec.script
+    assert script is not None
+    launch = read_launch(script.line)
+    machines = spec.place.machines
+    _check_processes(launch.processes, spec)
+    with warnings.catch_warnings(), contextlib.ExitStack() as contexts:
+        warnings.simplefilter("ignore")
+        gpu, stack = find_gpu(machines.gpu), stack_of(spec.place.environment, "torch")
+        # By name: the counters simulate the allocator, whose room this one does not know.
+        counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
+        virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
+        if machines.world_size > 1:
+            from ..distributed import World, join_world
+
+            world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
+            contexts.enter_context(join_world(virtual, world))
+            launch = dataclasses.replace(launch, variables={**launch.variables, **world.environment()})
+        return _Session(spec, script, launch, virtual).run()
+
+
+def _check_processes(processes: int, spec: Spec) -> None:
+    """A launcher starts a process for each GPU; where the line does not say how many, the device does."""
+    world_size, device = spec.place.machines.world_size, spec.place.machines.gpu
+    if processes not in (1, world_size):
+        raise BadInput(
+            f"the line starts {processes} processes, one for each GPU, but the device has {world_size}; name "
+            f"--device {processes}x{device}, or let the launcher start {world_size}."
+        )
+
+
+class _Session:
+    """The script's one run."""
+
+    def __init__(self, spec: Spec, script: Script, launch: Launch, virtual: VirtualGpu) -> None:
+        self._spec = spec
+        self._launch = launch
+        self._virtual = virtual
+        self._watch = StepWatch(virtual.ledger, script.max_steps, spec.effort.time_limit)
+        self._batches = BatchChooser(synthetic=script.synthetic_data, worst_first=script.worst_batch)
+        self._memory: ForwardMemory | None = None
+        self._deadline = time.monotonic() + spec.effort.time_limit
+        self._ending = threading.Lock()
+        self._main = threading.get_ident()
+
+    def run(self) -> Trace:
+        virtual = self._virtual
+        with Patches() as patches:
+            self._memory = install_shortening(patches, virtual, self._watch, self._batches)
+            virtual.on_step.append(self._after_step)
+            virtual.on_backward.append(self._after_backward)
+            virtual.scope.on_root.append(self._before_forward)
+            threading.Thread(target=self._mind_the_clock, daemon=True).start()
+            try:
+                _run_as_main(self._launch)
+            except SystemExit as error:
+                stop = self._left(error)
+            except BaseException as error:
+                stop = self._failed(error)
+            else:
+                stop = Stop(Ending.FINISHED, "the script came to its end")
+            with self._ending:
+                return self._trace(stop)
+
+    # -- what the script does --------------------------------------------------------------------------------------
+
+    def _after_step(self, optimizer: Any) -> None:
+        if self._memory is not None:
+            self._memory.after_step()
+        stop = self._watch.stepped(optimizer)
+        if stop is not None:
+            self._finish(stop)
+
+    def _after_backward(self) -> None:
+        if self._memory is not None:
+            self._memory.after_backward()
+        self._look_at_the_clock()
+
+    def _before_forward(self, module: Any) -> None:
+        stop = self._watch.enough()
+        if stop is not None:
+            self._finish(stop)
+        self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
+        if time.monotonic() > self._deadline:
+            self._finish(self._too_long())
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _finish(self, stop: Stop) -> NoReturn:
+        """Answer and end the process; whichever thread comes first."""
+        self._ending.acquire()
+        try:
+            answer = Answer(payload=trace_to_bytes(self._stopped_trace(stop)))
+        except OomcastError as error:
+            answer = Answer(
+                error=type(error).__name__,
+                message=str(error),
+                traceback=getattr(error, "traceback", ""),
+                exit_code=error.exit_code,
+            )
+        answer_now(answer)
+
+    def _mind_the_clock(self) -> None:
+        """In a thread of its own: ends a script that hangs, wherever that is."""
+        while (left := self._deadline + _PATIENCE - time.monotonic()) > 0:
+            time.sleep(min(left, 60.0))
+        if self._ending.locked():
+            return
+        sys.setswitchinterval(60.0)  # the script stands still while its record is read
+        self._finish(self._too_long())
+
+    def _too_long(self) -> Stop:
+        line = _line_of(sys._current_frames().get(self._main))
+        where = f", at {line}" if line else ""
+        return Stop(Ending.TIME_LIMIT, f"stopped at the time limit of {self._spec.effort.time_limit:g} s{where}")
+
+    def _trace(self, stop: Stop) -> Trace:
+        virtual, watch = self._virtual, self._watch
+        if not virtual.ledger.event_count:
+            raise _nothing_seen(self._launch.target, stop)
+        rising = watch.still_rising
+        trace = virtual.trace(self._workload(), settings_followed=True)
+        run = ScriptRun(
+            ending=stop.ending,
+            reason=f"{stop.reason}; {rising}" if rising else stop.reason,
+            optimizer_steps=watch.steps_seen,
+            not_seen=watch.not_seen(),
+            cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+            alloc_conf=allocator_settings(),
+            batches=tuple(self._batches.sentences),
+        )
+        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened()))
+
+    def _stopped_trace(self, stop: Stop) -> Trace:
+        """The same with what the worker adds to the record of a job that returns."""
+        trace, written = self._trace(stop), what_was_written()
+        return trace if written is None else dataclasses.replace(trace, assumptions=(*trace.assumptions, written))
+
+    def _workload(self) -> dict[str, Any]:
+        return {"job": self._spec.workload.job.reference}
+
+    def _shortened(self) -> tuple[str, ...]:
+        skipped = self._memory.skipped if self._memory is not None else 0
+        if not skipped:
+            return ()
+        return (f"{skipped} forwards of a form that was run three times before were taken to be like those",)
+
+    def _left(self, error: SystemExit) -> Stop:
+        if error.code is None or error.code == 0:
+            return Stop(Ending.FINISHED, "the script ended itself by sys.exit")
+        said = error.code if isinstance(error.code, str) else _last_words()
+        code = 1 if isinstance(error.code, str) else error.code
+        return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{': ' + said if said else ''}")
+
+    def _failed(self, error: BaseException) -> Stop:
+        if isinstance(error, OomcastError):
+            raise error
+        frames = traceback.extract_tb(error.__traceback__)
+        sentence = _what_went_wrong(error, frames)
+        if self._watch.is_steady and self._virtual.ledger.phase in _TRAINING:
+            # Its steps are made up by now: what it does with them may not be its own fault, but is told.
+            enough = self._watch.seen_enough()
+            return dataclasses.replace(enough, reason=f"{enough.reason}; in a step made up after that, {sentence}")
+        if not self._virtual.ledger.event_count:
+            lines = "".join(traceback.format_exception(error))
+            kind_of_error = CaptureFailed if _is_our_fault(error, frames) else JobFailed
+            raise kind_of_error(f"{self._launch.target} cannot be followed: {sentence}.", lines) from error
+        sys.stderr.write("".join(traceback.format_exception(error)))
+        return Stop(Ending.FAILED, sentence)
+
+
+def _is_our_fault(error: BaseException, frames: traceback.StackSummary) -> bool:
+    not_ours = (RaisedAsOnGpu, SyntaxError)
+    return bool(frames) and frames[-1].filename.startswith(_VIRTUAL_GPU) and not isinstance(error, not_ours)
+
+
+def _what_went_wrong(error: BaseException, frames: traceback.StackSummary) -> str:
+    """As the end of a sentence about the script, with the user's line."""
+    where = next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if _is_the_users(f.filename)), "")
+    at = f" ({where})" if where else ""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"it needs the package {error.name.partition('.')[0]}, which is not installed here{at}"
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"it needs the file {error.filename}, which is not there{at}"
+    if isinstance(error, EOFError) and "EOF when reading a line" in str(error):
+        return f"it asks for input, which nobody can give here; give it as an argument{at}"
+    kind = type(error).__bases__[-1] if isinstance(error, RaisedAsOnGpu) else type(error)
+    return f"it raised {kind.__name__}: {first_sentence(error)}{at}"
+
+
+def _nothing_seen(target: str, stop: Stop) -> OomcastError:
+    if stop.ending is Ending.TIME_LIMIT:
+        return TookTooLong(f"{target} had not used the GPU when it was {stop.reason}.")
+    if stop.ending is Ending.FAILED:
+        return JobFailed(f"{target} never used the GPU: {stop.reason}.")
+    return BadInput(f"{target} never used the GPU ({stop.reason}): is it told to train on cuda?")
+
+
+# -- as Python itself would start it -----------------------------------------------------------------------------------
+
+
+def _run_as_main(launch: Launch) -> None:
+    os.environ.update(launch.variables)
+    prepare_torchvision()
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    if launch.is_module:
+        sys.path.insert(0, os.getcwd())
+        specification = _module_to_run(launch.target)
+        assert specification.loader is not None
+        code = specification.loader.get_code(specification.name)
+        path = specification.origin or launch.target
+        main.__spec__, main.__package__ = specification, specification.parent
+    else:
+        path = launch.target
+        if os.path.isdir(path):
+            sys.path.insert(0, os.path.abspath(path))
+            path = os.path.join(path, "__main__.py")
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        with io.open_code(os.path.abspath(path)) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        main.__spec__, main.__package__ = None, None
+    # Python reads this at its start, when the script was not known yet.
+    listed = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    sys.path[1:1] = [folder for folder in listed if folder not in sys.path]
+    main.__file__ = path
+    sys.argv = [path, *launch.arguments]
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _module_to_run(name: str) -> Any:
+    """As `python -m` finds it: a package stands for its `__main__`."""
+    specification = None
+    with contextlib.suppress(ModuleNotFoundError, ValueError):
+        specification = importlib.util.find_spec(name)
+        if specification is not None and specification.submodule_search_locations is not None:
+            specification = importlib.util.find_spec(f"{name}.__main__")
+    if specification is None or specification.loader is None:
+        raise BadInput(f"there is no module {name!r} that could be run from here.")
+    return specification
+
+
+def _is_the_users(filename: str) -> bool:
+    if filename.startswith((_OURS, "<")) or f"{os.sep}site-packages{os.sep}" in filename:
+        return False
+    return not filename.startswith(_OF_PYTHON)
+
+
+def _line_of(frame: types.FrameType | None) -> str:
+    """The innermost line of the user's own."""
+    while frame is not None:
+        if _is_the_users(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _last_words() -> str:
+    """The last line that the script printed; its output is in the file that this process writes to."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        end = os.fstat(2).st_size
+        lines = os.pread(2, 4096, max(0, end - 4096)).decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
+    return ""

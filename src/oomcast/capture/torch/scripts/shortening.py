@@ -1,0 +1,318 @@
+"""Loops that only repeat themselves cost nothing more: outermost forwards whose memory is known, and long epochs.
+
+A model that runs without gradients on inputs of the same form, three times with the same memory and nothing left
+behind but its output, is not run again: it returns outputs of that form. The same is done within gradient
+accumulation, where the gradients of further micro-batches are added to those that are there, and for all training once
+its peak has repeated: the script then comes soon to its evaluation and its checkpoint, which are run as they are. If
+even so an epoch takes long, its data loader ends it early.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils.data import dataloader as _dataloader
+
+from ....trace import Category, Phase
+from ..machine import VirtualGpu
+from ..patches import Patches
+from .batches import BatchChooser
+from .watching import StepWatch, is_about
+
+__all__ = ["ForwardMemory", "install_shortening"]
+
+_ALIKE = 3
+"""Forwards of one form that must have taken the same before the next is taken as known."""
+_PLAIN = (type(None), bool, int, float, str, torch.dtype)
+_LONG_EVALUATION = 2.0
+"""Seconds after which an evaluation whose batches leave nothing behind is ended at its next batch."""
+_FEW_BATCHES = 4
+_LONG_EPOCH = 1.5
+"""Seconds after which an epoch is ended whose steps have shown their peak: until then they cost next to nothing."""
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor of an output, as it is made anew."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    def make(self) -> torch.Tensor:
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="cuda")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a forward of one form took, and how its output looks."""
+
+    extra: int
+    """Bytes at its highest, beyond what there was before."""
+    leaves: tuple[Any, ...]
+    spec: TreeSpec
+
+
+class _Unheld(torch.autograd.Function):
+    """Stands between an output that was not computed and the backward that is not run."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Sequence[_Tensor], anchor: torch.Tensor, *inputs: torch.Tensor) -> Any:
+        ctx.inputs = inputs
+        return tuple(output.make() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, *(torch.empty_like(one) for one in ctx.inputs)
+
+
+class ForwardMemory:
+    """Around every outermost call of a module: runs it, or returns what it is known to return."""
+
+    def __init__(self, virtual: VirtualGpu, watch: StepWatch) -> None:
+        self._virtual = virtual
+        self._watch = watch
+        self._not_run: dict[int, nn.Module] = {}
+        """Those whose forward was made up since the last backward."""
+        self._seen: dict[Any, list[_Known]] = {}
+        self._modules: list[nn.Module] = []
+        self._pending: dict[Any, tuple[_Known, list[int], int]] = {}
+        """By form: what its last run took, the blocks it left behind, and how many of these are its output."""
+        self.skipped = 0
+        self._in_window: list[Any] = []
+        """Forms of the outermost forwards with gradients since the last backward."""
+        self._rounds: list[tuple[tuple[Any, ...], int, int]] = []
+        """Of the backwards since the last update: those forms, their highest (0 if none ran), what was held."""
+        self._round_highest = 0
+
+    # -- told by the script's run ----------------------------------------------------------------------------------
+
+    def after_backward(self) -> None:
+        builder = self._virtual.ledger
+        self._give_gradients()
+        self._rounds.append((tuple(self._in_window), self._round_highest, builder.held))
+        self._in_window.clear()
+        self._round_highest = 0
+
+    def after_step(self) -> None:
+        self._rounds.clear()
+        self._in_window.clear()
+
+    def _give_gradients(self) -> None:
+        """What was not run has no gradients, and the optimizer asks for them."""
+        with torch.no_grad():
+            for module in self._not_run.values():
+                for parameter in module.parameters():
+                    if parameter.requires_grad and parameter.grad is None:
+                        parameter.grad = torch.empty_like(parameter)
+        self._not_run.clear()
+
+    # -- the call --------------------------------------------------------------------------------------------------
+
+    def call(self, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        form = _form(module, args, kwargs)
+        self._virtual.label((args, kwargs), Category.INPUT)
+        if torch.is_grad_enabled():
+            return self._with_gradients(form, run, module, args, kwargs)
+        if form is None:
+            return run(module, *args, **kwargs)
+        self._learn(form)
+        known = self._seen.get(form, [])
+        if len(known) >= _ALIKE:
+            self._virtual.saw_model(module)
+            self.skipped += 1
+            return _made_again(known[-1])
+        return self._measured(form, run, module, args, kwargs)
+
+    def _with_gradients(self, form: Any, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        known = self._seen.get(("training", form))
+        if form is not None and known and (self._watch.is_steady or self._repeats(form)):
+            self._virtual.saw_model(module)
+            self._in_window.append(form)
+            self.skipped += 1
+            self._not_run[id(module)] = module
+            return _made_again(known[-1], [one for one in _tensors((args, kwargs)) if one.requires_grad])
+        with self._virtual.ledger.highest_within() as highest:
+            output = run(module, *args, **kwargs)
+        self._round_highest = max(self._round_highest, highest[0])
+        self._in_window.append(form)
+        if form is not None and (described := _described(output)) is not None:
+            self._seen[("training", form)] = [_Known(0, *described)]
+        return output
+
+    def _repeats(self, form: Any) -> bool:
+        """Whether the last micro-batches of this step were alike, and this one begins as they did."""
+        if len(self._rounds) < _ALIKE:
+            return False
+        forms, highest, held = self._rounds[-1]
+        place = len(self._in_window)
+        return (
+            tuple(forms[:place]) == tuple(self._in_window)
+            and place < len(forms)
+            and forms[place] == form
+            and all(
+                other[0] == forms
+                and is_about(other[2], held)
+                and (not other[1] or not highest or is_about(other[1], highest))
+                for other in self._rounds[1 - _ALIKE :]
+            )
+        )
+
+    def _measured(self, form: Any, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        builder = self._virtual.ledger
+        before, held = builder.newest, builder.held
+        with builder.highest_within() as highest:
+            output = run(module, *args, **kwargs)
+        described = _described(output)
+        if described is not None:
+            left, outputs = builder.live_after(before), len(described[0])
+            self._pending[form] = _Known(highest[0] - held, *described), left, outputs
+            self._modules.append(module)  # its id is part of the form
+        return output
+
+    def _learn(self, form: Any) -> None:
+        """When a form comes again: whether the last time has left anything behind but, perhaps, its output."""
+        if form not in self._pending:
+            return
+        taken, left, outputs = self._pending.pop(form)
+        known = self._seen.setdefault(form, [])
+        left_behind = sum(map(self._virtual.ledger.is_live, left)) > outputs
+        differs = known and (not is_about(known[-1].extra, taken.extra) or known[-1].leaves != taken.leaves)
+        if left_behind or differs:
+            known.clear()
+        if not left_behind:
+            known.append(taken)
+
+
+def _form(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """What decides the memory of a forward; None where an argument is more than tensors and plain values."""
+    leaves, spec = tree_flatten((args, kwargs))
+    form: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            on_gpu = isinstance(leaf, FakeTensor) and leaf.fake_device.index is not None
+            form.append((tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, on_gpu, leaf.requires_grad))
+        elif isinstance(leaf, _PLAIN):
+            form.append((type(leaf), leaf))
+        else:
+            return None
+    return id(module), module.training, torch.is_autocast_enabled("cuda"), tuple(form), str(spec)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _described(output: Any) -> tuple[tuple[Any, ...], TreeSpec] | None:
+    """The leaves of an output as they can be made again; None where they cannot."""
+    leaves, spec = tree_flatten(output)
+    described: list[Any] = []
+    storages = set()
+    for leaf in leaves:
+        if isinstance(leaf, FakeTensor) and leaf.fake_device.index is not None:
+            key = leaf.untyped_storage()._cdata
+            if key in storages or leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
+                return None
+            storages.add(key)
+            described.append(_Tensor(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad))
+        elif isinstance(leaf, _PLAIN):
+            described.append(leaf)
+        else:
+            return None
+    return (tuple(described), spec) if storages else None
+
+
+def _made_again(known: _Known, inputs: Sequence[torch.Tensor] = ()) -> Any:
+    """`inputs` are those that a script may ask the gradients of."""
+    with_graph = torch.is_grad_enabled()
+    leaves = list(known.leaves)
+    made = [(n, leaf) for n, leaf in enumerate(leaves) if isinstance(leaf, _Tensor)]
+    places = [n for n, leaf in made if with_graph and leaf.requires_grad]
+    for n, leaf in made:
+        if n not in places:
+            leaves[n] = leaf.make()
+    if places:
+        anchor = torch.zeros((), requires_grad=True)
+        outputs = _Unheld.apply([known.leaves[n] for n in places], anchor, *inputs)
+        for place, tensor in zip(places, outputs, strict=True):
+            leaves[place] = tensor
+    return tree_unflatten(leaves, known.spec)
+
+
+def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, batches: BatchChooser) -> ForwardMemory:
+    """Outermost calls go through the memory; loaders end their epochs when `watch` has seen enough of training."""
+    memory = ForwardMemory(virtual, watch)
+    own = os.getpid()  # the script's own processes, such as its loaders' workers, have no virtual GPU
+    call = nn.Module.__call__
+
+    def call_or_remember(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if virtual.scope.inside_module or os.getpid() != own or torch._C._current_autograd_node() is not None:
+            return call(module, *args, **kwargs)
+        return memory.call(call, module, args, kwargs)
+
+    patches.set(nn.Module, "__call__", call_or_remember)
+    _install_loaders(patches, virtual, watch, batches)
+    return memory
+
+
+class _Epoch:
+    """One pass through a data loader."""
+
+    def __init__(self, virtual: VirtualGpu) -> None:
+        self._virtual = virtual
+        self.batches = 0
+        self._held: list[int] = []
+        self._since = 0.0
+        self._steps = 0
+
+    def may_end(self, watch: StepWatch) -> bool:
+        """Whether the batches so far have shown what the next ones would."""
+        ledger = self._virtual.ledger
+        self.batches += 1
+        trained, self._steps = watch.steps > self._steps, watch.steps
+        if self.batches == 1:
+            self._since = time.monotonic()
+            return False
+        if watch.is_steady and trained:
+            return time.monotonic() - self._since > _LONG_EPOCH
+        if ledger.phase not in (Phase.EVALUATION, Phase.GENERATION):
+            self._held.clear()
+            return False
+        self._held.append(ledger.held)
+        if len(self._held) < _FEW_BATCHES or not is_about(self._held[-1], self._held[-_FEW_BATCHES]):
+            return False
+        return time.monotonic() - self._since > _LONG_EVALUATION
+
+
+def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, batches: BatchChooser) -> None:
+    base = _dataloader._BaseDataLoaderIter
+    following = base.__next__
+    own = os.getpid()
+
+    def next_batch(iterator: Any) -> Any:
+        if os.getpid() != own:
+            return following(iterator)
+        epoch = iterator.__dict__.get("_oomcast_epoch")
+        if epoch is None:
+            epoch = iterator._oomcast_epoch = _Epoch(virtual)
+        if epoch.may_end(watch):
+            iterator._oomcast_epoch = None  # a persistent iterator is used for the next epoch as well
+            watch.epoch_ended()
+            raise StopIteration
+        try:
+            return batches.next(iterator, epoch.batches - 1, following)
+        except StopIteration:
+            iterator._oomcast_epoch = None
+            watch.epoch_ended()
+            raise
+
+    patches.set(base, "__next__", next_batch)

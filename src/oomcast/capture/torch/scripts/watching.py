@@ -1,0 +1,173 @@
+"""When enough of a script has been seen: its steps are found by their repetition, not by counting one optimizer's.
+
+A step here is what lies between two updates of parameters, whoever makes them. A GAN's two optimizers, accumulation,
+an inner loop of a reinforcement learner: all give a sequence of such steps that repeats with some period, with the
+same peak each time. Once it has done so with every optimizer's state present, more of it tells nothing new.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ....trace import Ending, Phase, TraceBuilder
+
+__all__ = ["StepWatch", "Stop", "is_about"]
+
+_STEPS_TO_REPEAT = 3
+"""Updates before a peak can be called steady: the first makes the optimizer's state, the second meets it."""
+_STEPS_OF_VARYING_SIZE = 12
+"""Updates without a higher peak after which one is believed though no two steps are alike (batches of any length)."""
+_STEPS_TO_LOOK_ON = 4000
+_EPOCHS_TO_LOOK_ON = 200
+_SECONDS_TO_LOOK_ON = 6.0
+"""Of work, whatever else this machine does."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a script is followed no further."""
+
+    ending: Ending
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """From one update of parameters to the next."""
+
+    optimizer: int
+    highest: int
+    held: int
+
+    def is_like(self, other: _Step) -> bool:
+        return (
+            self.optimizer == other.optimizer
+            and is_about(self.highest, other.highest)
+            and is_about(self.held, other.held)
+        )
+
+
+def is_about(one: int, other: int) -> bool:
+    """Whether two sizes differ by no more than what a script keeps of each step for its log."""
+    return abs(one - other) <= max(one, other) // 2000 + (64 << 10)
+
+
+class StepWatch:
+    """Told of every update, evaluation and checkpoint; says when there is nothing more to wait for."""
+
+    def __init__(self, builder: TraceBuilder, max_steps: int | None, time_limit: float) -> None:
+        self._builder = builder
+        self._time_limit = time_limit
+        self._max_steps = max_steps
+        self._steps: list[_Step] = []
+        self._highest = 0
+        self._last_rise = 0
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []
+        self._times: dict[int, int] = {}
+        self._started = time.process_time()
+        self._steady_since: tuple[float, float] | None = None
+        """By the clock, and in seconds that this process has worked."""
+        self._steps_when_steady = 0
+        self._epochs_since = 0
+        self._evaluated_before = False
+
+    @property
+    def steps(self) -> int:
+        return len(self._steps)
+
+    @property
+    def steps_seen(self) -> int:
+        """Those that were run: once training is steady, the following are made up."""
+        return self._steps_when_steady if self.is_steady else self.steps
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether training has shown all that it has to show."""
+        return self._steady_since is not None
+
+    def stepped(self, optimizer: Any) -> Stop | None:
+        """After an update of parameters; None goes on."""
+        if not self._steps:
+            self._evaluated_before = Phase.EVALUATION in self._builder.entered
+            self._builder.entered.clear()
+        number = self._number(optimizer)
+        self._times[number] = self._times.get(number, 0) + 1
+        step = _Step(number, self._builder.take_highest(), self._builder.held)
+        if step.highest > self._highest and not is_about(step.highest, self._highest):
+            self._last_rise = len(self._steps)
+        self._highest = max(self._highest, step.highest)
+        self._steps.append(step)
+        if not self.is_steady and self._repeats():
+            self._steady_since = time.monotonic(), time.process_time()
+            self._steps_when_steady = self.steps
+        if self._max_steps is not None and self.steps >= self._max_steps:
+            return Stop(Ending.MAX_STEPS, f"stopped after {_times(self.steps, 'optimizer step')}, as --max-steps says")
+        return self.enough()
+
+    def epoch_ended(self) -> None:
+        if self.is_steady:
+            self._epochs_since += 1
+
+    def enough(self) -> Stop | None:
+        """Whether evaluation and a checkpoint were seen after training was steady, or waited for long enough."""
+        if self._steady_since is None:
+            return None
+        since, worked_until = self._steady_since
+        worked = time.process_time() - worked_until
+        waited_long = (
+            self._epochs_since >= _EPOCHS_TO_LOOK_ON
+            or self.steps - self._steps_when_steady >= _STEPS_TO_LOOK_ON
+            or worked > max(_SECONDS_TO_LOOK_ON, 0.5 * (worked_until - self._started))
+            or time.monotonic() - since > 0.5 * self._time_limit
+        )
+        if waited_long or {Phase.EVALUATION, Phase.SAVING} <= self._builder.entered:
+            return self.seen_enough()
+        return None
+
+    def seen_enough(self) -> Stop:
+        return Stop(Ending.STEADY, f"the peak repeated over {_times(self._steps_when_steady, 'optimizer step')}")
+
+    @property
+    def still_rising(self) -> str:
+        """For a script that was stopped before its peak repeated; "" otherwise."""
+        if self.is_steady or self.steps < 4 or self._last_rise < self.steps - 2:
+            return ""
+        return "the peak still rose with every step: something keeps the memory of earlier steps"
+
+    def not_seen(self) -> tuple[str, ...]:
+        """What a training script may do, and what was not seen of it since its optimizer had its state."""
+        early = "evaluation" if not self._evaluated_before else "evaluation after a training step"
+        names = {Phase.EVALUATION: early, Phase.SAVING: "checkpoint saving"}
+        missing = [name for phase, name in names.items() if not self._steps or phase not in self._builder.entered]
+        if self.steps == 0:
+            return ("a training step", *missing)
+        return ("a second training step", *missing) if self.steps == 1 else tuple(missing)
+
+    def _number(self, optimizer: Any) -> int:
+        """Optimizers numbered as they come; 0 is the script itself."""
+        if optimizer is None:
+            return 0
+        if id(optimizer) not in self._numbers:
+            self._numbers[id(optimizer)] = len(self._numbers) + 1
+            self._kept.append(optimizer)  # so that no other gets its id
+        return self._numbers[id(optimizer)]
+
+    def _repeats(self) -> bool:
+        steps = self._steps
+        count = len(steps)
+        if count < _STEPS_TO_REPEAT or min(self._times.values()) < 2:
+            return False
+        without_rise = count - 1 - self._last_rise
+        for period in range(1, min(count // 2, without_rise) + 1):
+            recent, before = steps[-period:], steps[-2 * period : -period]
+            optimizers = {step.optimizer for step in recent}
+            if optimizers == set(self._times) and all(map(_Step.is_like, recent, before)):
+                return True
+        return without_rise >= _STEPS_OF_VARYING_SIZE
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,244 @@
+"""The training loop that a job stands for, written as a user would write it; the virtual GPU records it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from ...errors import BadInput
+from ...spec import DEFAULT_OPTIMIZER, JobKind, Precision, Workload, ZeroGrad
+from ...trace import Category, Phase
+from .checkpointing import enable_checkpointing
+from .jobs import LoadedJob, learns_from, loss_of, run_model
+from .machine import VirtualGpu
+from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
+
+if TYPE_CHECKING:
+    from .distributed import Spread, Stage
+
+__all__ = ["AUTOCAST", "Steps", "build_model", "on_device", "put_on_gpu", "run_training"]
+
+AUTOCAST = {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}
+
+
+class Steps(Protocol):
+    """The model as the loop calls it, and what the loop does with a loss."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    def zero_grad(self, set_to_none: bool) -> None: ...
+    def backward(self, loss: torch.Tensor, is_last: bool) -> None:
+        """`is_last`: of the micro-batches whose gradients are summed."""
+
+    def step(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _PlainSteps:
+    model: nn.Module
+    optimizer: Any
+    scaler: torch.amp.GradScaler
+    stage: Stage | None = None
+    """Of a pipeline, where the model is cut into stages."""
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def backward(self, loss: torch.Tensor, is_last: bool) -> None:
+        self.scaler.scale(loss).backward()
+
+    def step(self) -> None:
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None = None) -> None:
+    """Build the model, move it to the GPU, or spread it over several, and train it for a few steps."""
+    device = torch.device("cuda")
+    steps = _prepared(virtual, job, workload, spread)
+    model, zero_grad = steps.model, workload.zero_grad
+    autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
+
+    batches = job.batches()
+    if isinstance(steps, _PlainSteps) and steps.stage is not None:
+        _run_stage(virtual, job, workload, steps, steps.stage)
+        return
+    for step in range(workload.steps):
+        if zero_grad is ZeroGrad.BEFORE_FORWARD:
+            steps.zero_grad(workload.set_to_none)
+        for micro_batch in range(workload.accumulation):
+            virtual.enter(Phase.INPUT, step)
+            # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.
+            batch = next(batches)
+            batch = on_device(batch, device, workload)
+            virtual.label(batch, Category.INPUT)
+            virtual.enter(Phase.FORWARD, step)
+            with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
+                if job.loss is not None:
+                    loss = job.loss(model, batch)
+                else:
+                    output = run_model(model, batch)
+                    loss = loss_of(output, batch)
+                    if step == micro_batch == 0 and not learns_from(output, batch):
+                        virtual.ledger.assume("the batch has no labels: the mean of the output is trained")
+                _check_loss(loss)
+                if workload.accumulation > 1:
+                    loss = loss / workload.accumulation
+            if zero_grad is ZeroGrad.BEFORE_BACKWARD and micro_batch == 0:
+                steps.zero_grad(workload.set_to_none)
+            steps.backward(loss, micro_batch == workload.accumulation - 1)
+        steps.step()
+        if zero_grad is ZeroGrad.AFTER_STEP:
+            steps.zero_grad(workload.set_to_none)
+
+
+def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None) -> Steps:
+    """The model on the GPU, with its optimizer."""
+    model = build_model(virtual, job, workload, spread)
+    if workload.checkpointing:
+        names = workload.checkpointing if isinstance(workload.checkpointing, tuple) else ()
+        virtual.ledger.assume(enable_checkpointing(model, names))
+    if not model.training and workload.job.kind in (JobKind.FILE, JobKind.OBJECT):
+        virtual.ledger.assume(
+            "model() returns the model in eval mode; it is trained here, in train mode: --phase inference follows it "
+            "as it is"
+        )
+    model.train()
+    if workload.optimizer is None and job.optimizer is None:
+        virtual.ledger.assume("the optimizer is AdamW, since neither the job nor --optimizer names one")
+    if spread is not None and spread.has_engine:
+        steps = spread.engine(model, lambda: _optimizer(virtual, job, workload, model), workload)
+        virtual.adopt_model(model)
+        return steps
+    stage = None if spread is None else spread.stage(model, lambda whole: _loss(job, whole, job.batch()))
+    model = put_on_gpu(virtual, model, workload) if spread is None else spread.place(model, job.tensor_parallel_plan)
+    if spread is not None:
+        virtual.adopt_model(model)
+    optimizer = _optimizer(virtual, job, workload, model)
+    scaler = torch.amp.GradScaler("cuda", enabled=workload.precision is Precision.AMP_FP16)
+    return _PlainSteps(model, optimizer, scaler, stage)
+
+
+def _loss(job: LoadedJob, model: nn.Module, batch: Any) -> torch.Tensor:
+    return job.loss(model, batch) if job.loss is not None else loss_of(run_model(model, batch), batch)
+
+
+def _run_stage(virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _PlainSteps, stage: Stage) -> None:
+    """The loop of one stage of a pipeline: micro-batches are those whose gradients are summed."""
+    device, autocast = torch.device("cuda"), AUTOCAST.get(workload.precision)
+    micro_batches = workload.accumulation
+    if micro_batches == 1:
+        micro_batches = stage.count
+        virtual.ledger.assume(f"{micro_batches} micro-batches of batch-size samples, as --accumulation does not say")
+    if micro_batches < stage.count:
+        raise BadInput(
+            f"pp={stage.count} needs at least as many micro-batches (1F1B); give --accumulation {stage.count} or more."
+        )
+    batches = job.batches()
+
+    def forward() -> torch.Tensor:
+        batch = on_device(next(batches), device, workload)
+        virtual.label(batch, Category.INPUT)
+        virtual.enter(Phase.FORWARD)
+        with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
+            loss = _loss(job, steps.model, batch)
+            _check_loss(loss)
+            return loss / micro_batches
+
+    for step in range(workload.steps):
+        virtual.enter(Phase.FORWARD, step)
+        steps.zero_grad(workload.set_to_none)
+        stage.step(micro_batches, forward, None)
+        steps.step()
+
+
+def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None = None) -> nn.Module:
+    """The job's model in the type that the workload asks for, on the host or where the job puts it."""
+    for sentence in (*workload.notes, *job.assumptions):
+        virtual.ledger.assume(sentence)
+    virtual.enter(Phase.BUILD, -1)
+    torch.backends.cuda.matmul.allow_tf32 = workload.precision is Precision.TF32
+    if spread is not None:
+        spread.start()
+    model = job.model()
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    if workload.precision is Precision.BF16 and workload.weights is None:
+        model.to(torch.bfloat16)
+    return model
+
+
+def put_on_gpu(virtual: VirtualGpu, model: nn.Module, workload: Workload) -> nn.Module:
+    model = model.to(torch.device("cuda"))
+    if workload.channels_last:
+        _to_channels_last(model)
+    virtual.adopt_model(model)
+    return model
+
+
+def _optimizer(virtual: VirtualGpu, job: LoadedJob, workload: Workload, model: nn.Module) -> Any:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise BadInput("the model has no parameter that requires a gradient: there is nothing to train.")
+    if workload.optimizer is None and job.optimizer is not None:
+        optimizer = job.optimizer(model.parameters())
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise BadInput(f"optimizer(params) must return a torch optimizer, not {type(optimizer).__name__}.")
+        return optimizer
+    name = workload.optimizer or DEFAULT_OPTIMIZER
+    if name.startswith("paged-"):
+        virtual.ledger.assume("paged optimizer states are counted on the GPU, where they stay while there is room")
+    if workload.optimizer_in_backward:
+        return OptimizerInBackward(name, trained)
+    if workload.master_weights:
+        return MasterWeights(name, trained)
+    return make_optimizer(name, _by_mesh(trained))
+
+
+def _by_mesh(parameters: list[nn.Parameter]) -> Any:
+    """foreach kernels take no DTensors of different meshes at once: a group for each, as users write it."""
+    groups: dict[Any, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return parameters if len(groups) == 1 else [{"params": group} for group in groups.values()]
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise BadInput(f"loss(model, batch) must return a tensor, not {type(loss).__name__}.")
+    if loss.numel() != 1:
+        raise BadInput(f"the loss must be a single number, but its shape is {tuple(loss.shape)}.")
+    if not loss.requires_grad:
+        raise BadInput("the loss does not depend on any trained parameter: backward() would fail.")
+
+
+def on_device(batch: Any, device: torch.device, workload: Workload) -> Any:
+    def move(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        if workload.precision is Precision.BF16 and item.dtype == torch.float32:
+            item = item.to(torch.bfloat16)
+        item = item.to(device)
+        if workload.channels_last and item.dim() in (4, 5):
+            item = item.contiguous(memory_format=_channels_last(item))
+        return item
+
+    if hasattr(batch, "to") and not isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    return tree_map(move, batch)
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.memory_format:
+    return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+
+
+def _to_channels_last(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() in (4, 5):
+                parameter.data = parameter.data.contiguous(memory_format=_channels_last(parameter))

@@ -1,0 +1,161 @@
+"""The values of small tensors on the virtual GPU, where they can be known.
+
+Model code reads values: masks (`mask.all()`), lengths (`lengths.max().item()`), drop-path rates. A fake tensor has
+none. So where all inputs of an operator are known and small, it also runs for real on the host, and the result goes
+with the fake tensor. Where a value is read that is not known, a stand-in is given, and that is stated as an
+assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ...trace import Phase, TraceBuilder
+from .devices import HOST
+
+__all__ = ["Values"]
+
+_FLOAT_LIMIT = 4096
+_INTEGER_LIMIT = 1 << 20
+_PATIENCE = 500
+"""Reads of unknown values by one line after which they change, so that a loop that waits for a small loss ends."""
+_aten = torch.ops.aten
+_TRUE_WHEN_UNKNOWN = {_aten.all.default, _aten.all.dim, _aten.all.dims, _aten._is_all_true.default}
+
+
+class Values:
+    """Known values, kept on the fake tensors themselves; what writes to a storage unknowably makes it unknown."""
+
+    def __init__(self, ledger: TraceBuilder) -> None:
+        self._ledger = ledger
+        self._known_storages: set[int] = set()
+        self._reads: dict[str, int] = {}
+        """How often an unknown value was read, by the line that read it."""
+
+    @staticmethod
+    def small_enough(numel: int, dtype: torch.dtype) -> bool:
+        return numel <= (_FLOAT_LIMIT if dtype.is_floating_point or dtype.is_complex else _INTEGER_LIMIT)
+
+    def of(self, tensor: Any) -> torch.Tensor | None:
+        """The real tensor behind a fake one, a real tensor itself, or None."""
+        if not isinstance(tensor, FakeTensor):
+            return tensor if isinstance(tensor, torch.Tensor) else None
+        value = tensor.__dict__.get("_oomcast_value")
+        if value is None or tensor.untyped_storage()._cdata not in self._known_storages:
+            return None
+        return value
+
+    def know(self, fake: FakeTensor, value: torch.Tensor) -> None:
+        if self.small_enough(value.numel(), value.dtype):
+            fake._oomcast_value = value  # type: ignore[attr-defined]
+            self._known_storages.add(fake.untyped_storage()._cdata)
+
+    def forget_storage(self, key: int) -> None:
+        self._known_storages.discard(key)
+
+    @property
+    def none_known(self) -> bool:
+        return not self._known_storages
+
+    def follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """After an operator ran on fakes: run it on the known values too, or drop what it overwrote."""
+        tensors = list(_tensors((args, kwargs)))
+        if not tensors:
+            self._construct(func, args, kwargs, out)
+            return
+        mutable = func._schema.is_mutable
+        if not mutable and isinstance(tensors[0], FakeTensor) and "_oomcast_value" not in tensors[0].__dict__:
+            return
+        values = [self.of(tensor) for tensor in tensors]
+        deterministic = torch.Tag.nondeterministic_seeded not in func.tags
+        results = list(_tensors(out))
+        if (
+            deterministic
+            and all(value is not None for value in values)
+            and all(self.small_enough(result.numel(), result.dtype) for result in results)
+        ):
+            replaced = iter(values)
+            real_args, real_kwargs = _replace((args, kwargs), replaced)
+            if "device" in real_kwargs:
+                real_kwargs["device"] = HOST
+            real = func(*real_args, **real_kwargs)
+            for fake, value in zip(results, _tensors(real), strict=False):
+                if isinstance(fake, FakeTensor):
+                    self.know(fake, value)
+        elif mutable:
+            for tensor in tensors:
+                if isinstance(tensor, FakeTensor) and "_oomcast_value" in tensor.__dict__:
+                    self._known_storages.discard(tensor.untyped_storage()._cdata)
+
+    def _construct(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if isinstance(out, FakeTensor) and func in _KNOWN_FACTORIES and self.small_enough(out.numel(), out.dtype):
+            self.know(out, func(*args, **{**kwargs, "device": HOST}))
+
+    def read(self, tensor: torch.Tensor, where: str) -> Any:
+        """`.item()`: the value, or a stand-in that is stated."""
+        value = self.of(tensor)
+        if value is not None:
+            return value.item()
+        stand_in: Any
+        reads = self._reads[where] = self._reads.get(where, 0) + 1
+        if tensor.dtype == torch.bool:
+            stand_in = tensor.__dict__.get("_oomcast_made_by") in _TRUE_WHEN_UNKNOWN
+            if reads % _PATIENCE == 0:
+                stand_in = not stand_in
+        elif tensor.dtype.is_floating_point:
+            stand_in = 1.0 if reads < _PATIENCE else 0.5 ** min(reads - _PATIENCE, 1000)
+        elif tensor.dtype.is_complex:
+            stand_in = complex(1.0)
+        else:
+            stand_in = 1
+            self._ledger.assume(f"an integer that depends on data was read{where}: taken as 1", about_data=True)
+        # While a model is built, initialisers look whether a draw on the host is to be repeated: no memory hangs on it.
+        redraw = self._ledger.phase is Phase.BUILD and tensor.fake_device.index is None  # type: ignore[attr-defined]
+        if tensor.dtype == torch.bool and not redraw:
+            self._ledger.assume(
+                f"a condition that depends on data was read{where}: taken as {stand_in}", about_data=True
+            )
+        return stand_in
+
+    def note_origin(self, func: Any, out: Any) -> None:
+        if func in _TRUE_WHEN_UNKNOWN and isinstance(out, FakeTensor):
+            out._oomcast_made_by = func  # type: ignore[attr-defined]
+
+
+_KNOWN_FACTORIES = {
+    _aten.zeros.default,
+    _aten.ones.default,
+    _aten.full.default,
+    _aten.arange.default,
+    _aten.arange.start,
+    _aten.arange.start_step,
+    _aten.linspace.default,
+    _aten.eye.default,
+    _aten.eye.m,
+    _aten.scalar_tensor.default,
+}
+
+
+def _tensors(tree: Any) -> Iterable[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from _tensors(item)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from _tensors(item)
+
+
+def _replace(tree: Any, values: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return next(values)
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_replace(item, values) for item in tree)
+    if isinstance(tree, dict):
+        return {key: _replace(item, values) for key, item in tree.items()}
+    return tree

@@ -1,0 +1,58 @@
+"""Which ranks of a job differ, and which groups of them talk: what the layout alone tells, before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import BadInput
+from ..spec import Parallel, Spec
+
+__all__ = ["KindOfRank", "communicators", "kinds_of_ranks"]
+
+
+@dataclass(frozen=True)
+class KindOfRank:
+    """Ranks that hold the same; the first of them stands for all."""
+
+    rank: int
+    count: int
+    role: str
+
+
+def _layout(spec: Spec) -> Parallel:
+    parallel = spec.workload.parallel
+    if parallel is None:
+        raise BadInput(
+            f"{spec.place.device.strip()} is several GPUs, but {spec.workload.job.reference} does not say how it uses "
+            "them; add --parallel ddp, fsdp2, zero3, tp=2, …"
+        )
+    return parallel
+
+
+def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
+    """Stages of a pipeline differ. Within one, shards are of equal size, padded, or rank 0's are the largest."""
+    world_size = spec.place.machines.world_size
+    if spec.place.rank is not None:
+        return (KindOfRank(spec.place.rank, 1, f"rank {spec.place.rank}"),)
+    if spec.script is not None:
+        return (KindOfRank(0, world_size, "as rank 0"),)
+    parallel = _layout(spec)
+    stages = parallel.pipeline
+    if stages == 1:
+        return (KindOfRank(0, world_size, "every rank"),)
+    to_a_stage = world_size // stages
+    return tuple(
+        KindOfRank(stage * to_a_stage, to_a_stage, f"stage {stage + 1} of {stages}") for stage in range(stages)
+    )
+
+
+def communicators(spec: Spec) -> tuple[int, ...]:
+    """The sizes of the groups that each rank makes a communicator for: those of its layout that exchange tensors."""
+    world_size = spec.place.machines.world_size
+    if spec.script is not None:
+        return (world_size,)
+    parallel = _layout(spec)
+    data = parallel.data_size(world_size)
+    shards = data // parallel.replicate * parallel.context
+    sizes = (shards, parallel.replicate, parallel.tensor, parallel.pipeline, parallel.context, parallel.expert)
+    return tuple(size for size in sizes if size > 1)

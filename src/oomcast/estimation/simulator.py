@@ -1,0 +1,337 @@
+"""The static estimator: the captured Trace through the simulated allocator, plus what the stack holds beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+from ..capture import capture, guess_framework
+from ..devices import context_bytes, nccl_bytes
+from ..simulate import (
+    BfcSettings,
+    DeviceFacts,
+    History,
+    LiveBlock,
+    TempSpace,
+    Timeline,
+    Workspace,
+    WorkspaceTable,
+    least_capacity,
+    pool_limit,
+    record_history,
+    simulate,
+)
+from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
+from ..spec import FRAMEWORKS, Spec
+from ..trace import Category, ScriptRun, Trace
+from ..units import format_bytes
+from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
+from .calibration import Constants
+from .estimators import Estimator
+from .interval import load_interval
+from .ranks import communicators, kinds_of_ranks
+from .target import Target
+
+__all__ = [
+    "ACCEPTED_RISK",
+    "Simulation",
+    "Simulator",
+    "constants_of",
+    "estimate_trace",
+    "peak_moment",
+    "target_of",
+    "top_tensors",
+]
+
+TOP_TENSORS = 10
+ACCEPTED_RISK = 0.05
+"""The probability of running out of memory up to which a job is said to fit."""
+_STEPS_TO_JUDGE = 2
+"""Optimizer steps of a script: the first makes the optimizer's state, so the second is the first that has it all."""
+
+
+def target_of(spec: Spec) -> Target:
+    """Where the job runs; its framework, as far as that is known before it runs, decides which software it meets."""
+    return Target.of(spec.place, guess_framework(spec.workload))
+
+
+class Simulator(Estimator):
+    """What the job itself allocates, followed on a virtual GPU and through the simulated allocator."""
+
+    name = "simulator"
+
+    def estimate(self, spec: Spec, options: Any) -> Estimate:
+        target = target_of(spec)
+        if spec.place.machines.world_size > 1:
+            return _worst_of_the_ranks(spec, target)
+        return estimate_trace(capture(spec), target, keep_history=spec.effort.keep_history)
+
+    def estimate_trace(self, trace: Trace, target: Target, options: Any = None) -> Estimate:
+        return estimate_trace(trace, target)
+
+
+def _worst_of_the_ranks(spec: Spec, target: Target) -> Estimate:
+    """Each kind of rank is captured once; the answer is the one that needs most, with the table of all."""
+    communication = nccl_bytes(target.gpu, communicators(spec))
+    answers = [
+        (
+            kind,
+            estimate_trace(
+                capture(spec.with_place(rank=kind.rank)),
+                target,
+                keep_history=spec.effort.keep_history,
+                communication=communication,
+            ),
+        )
+        for kind in kinds_of_ranks(spec)
+    ]
+    _, worst = max(answers, key=lambda pair: pair[1].device_total)
+    ranks = tuple(
+        RankEstimate(
+            rank=kind.rank,
+            count=kind.count,
+            role=kind.role,
+            peak_allocated=answer.peak_allocated,
+            peak_reserved=answer.peak_reserved,
+            device_total=answer.device_total,
+            will_not_exceed=answer.will_not_exceed,
+            p_oom=answer.p_oom,
+            verdict=answer.verdict,
+        )
+        for kind, answer in answers
+    )
+    return dataclasses.replace(worst, ranks=ranks)
+
+
+def estimate_trace(
+    trace: Trace,
+    target: Target,
+    *,
+    keep_history: bool = False,
+    convolutions: Source = "auto",
+    communication: int = 0,
+) -> Estimate:
+    """The Estimate of a job that was captured before; for `convolutions` and `communication` see `Simulation`."""
+    if trace.script is not None:
+        target = target.as_set_by(trace.script)
+    simulation = Simulation(trace, target, convolutions, communication)
+    target, constants = simulation.target, simulation.constants
+    limited = simulation.run(simulation.room)
+    # What does not run is described as it would be on a device without end: that is what it needs.
+    timeline = limited if limited.ran else simulation.run()
+    reserved = simulation.reserved(timeline)
+    allocated = simulation.allocated(timeline)
+    device_total = reserved + constants.context + communication
+    needed = simulation.needed()
+    interval = load_interval(constants.context_is_sure)
+    floor = min(device_total, constants.context + communication + timeline.breakdown.get(Category.PARAMETER.value, 0))
+    low, high = interval.around(device_total, floor, target.coverage)
+    # Real runs that contradict each other: whichever is right, the bounds must hold it.
+    above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
+    p_oom = agreeing_chance(interval.chance_above(needed + above, simulation.available), limited.ran)
+    calibrated_by = _calibration_in_words(target)
+    breakdown = {
+        **{category.value: timeline.breakdown.get(category.value, 0) for category in Category},
+        "calibrated": allocated - timeline.peak_allocated,
+        "allocator_cache": reserved - allocated,
+        "context": constants.context,
+        **({"communication": communication} if communication else {}),
+    }
+    return Estimate(
+        peak_allocated=allocated,
+        peak_reserved=reserved,
+        device_total=device_total,
+        low=max(low - below, 0),
+        high=high + above,
+        coverage=target.coverage,
+        will_not_exceed=interval.not_exceeded(device_total, target.coverage) + above,
+        p_oom=p_oom,
+        verdict=_verdict(limited, p_oom, trace.script),
+        breakdown=breakdown,
+        top_tensors=top_tensors(simulation.trace, timeline),
+        peak=peak_moment(simulation.trace, timeline),
+        phase_peaks=tuple((s.step, s.phase.value, s.allocated, s.reserved) for s in timeline.spans),
+        least_capacity=needed,
+        device=target.gpu.name,
+        device_usable=target.gpu.usable_memory,
+        unsupported={**trace.unsupported, **{f"workspace of {k}": n for k, n in timeline.kernels_without_rule.items()}},
+        assumptions=(*trace.assumptions, *_about_calibration(target, constants)),
+        workload=trace.workload,
+        seconds=0.0,
+        provenance={
+            "estimator": Simulator.name,
+            "calibration": calibrated_by or "none: the catalogue's context",
+            "interval": interval.id,
+            "environment": target.stack.name,
+            "convolution_workspace": simulation.convolutions.source_in_use(),
+            "versions": dict(trace.versions),
+        },
+        peak_by_module=by_module(simulation.trace, timeline),
+        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure),
+        calibrated_by=calibrated_by,
+        script=trace.script,
+        history=simulation.history(simulation.room if limited.ran else None) if keep_history else None,
+    )
+
+
+def framework_of_trace(trace: Trace) -> str:
+    """Whose allocator and libraries the job runs with."""
+    return next((name for name in FRAMEWORKS if name in trace.versions), "torch")
+
+
+def constants_of(target: Target, trace: Trace) -> Constants:
+    """What the job's process holds on the target beside what its tensors take: calibrated, else from the catalogue."""
+    used = {"convolutions": has_convolutions(trace), "batch_norm": has_batch_norm(trace)}
+    if target.calibration is None:
+        return Constants(context_bytes(target.gpu, target.stack, **used))
+    return target.calibration.constants(target.gpu, target.stack, **used)
+
+
+class Simulation:
+    """A Trace with the rules of its target, to be run on devices of any size.
+
+    The one place that knows what a process holds beside its tensors, what the allocator may take, and where it ends.
+    `convolutions` says who answers for their workspaces, as in `convolution_rules`: to see what an answer is worth.
+    `communication` is what NCCL holds beside the allocator, on several GPUs.
+    """
+
+    def __init__(self, trace: Trace, target: Target, convolutions: Source = "auto", communication: int = 0) -> None:
+        self._communication = communication
+        self.target = target = target.for_framework(framework_of_trace(trace))
+        gpu = target.gpu
+        facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.version)
+        # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
+        benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
+        self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark, source=convolutions)
+        table = WorkspaceTable(facts).with_rules(self.convolutions)
+        self._rules: Workspace = TempSpace(trace, table) if target.stack.framework == "mxnet" else table
+        self.trace = with_benchmark(trace) if benchmark else trace
+        self.has_convolutions = has_convolutions(trace)
+        self.has_batch_norm = has_batch_norm(trace)
+        self.constants = constants_of(target, trace)
+        self._settings = settings = target.settings
+        self._endless = settings.endless() if isinstance(settings, BfcSettings) else settings
+        self._device_total = gpu.total_memory
+
+    @property
+    def room(self) -> int:
+        """Bytes of the card that the allocator can have beside all else that the process holds."""
+        gpu, context = self.target.gpu, self.constants.context
+        if self.target.stack.framework == "jax":
+            room = gpu.total_memory
+        elif self.target.stack.framework == "tensorflow":
+            room = pool_limit(gpu.usable_memory, context, gpu.compute_capability)
+        else:
+            room = gpu.usable_memory - context
+        return max(room - self.constants.reserved - self._communication, 0)
+
+    @property
+    def available(self) -> int:
+        """Bytes of the card that the job can have in all."""
+        gpu = self.target.gpu
+        if self.target.stack.framework == "jax" and isinstance(self._settings, BfcSettings):
+            share = int(gpu.total_memory * self._settings.memory_fraction)
+            return min(gpu.usable_memory, share + self.constants.context)
+        return gpu.usable_memory
+
+    def reserved(self, timeline: Timeline) -> int:
+        """The allocator's peak, with what a calibration found that the simulated one misses."""
+        return timeline.peak_reserved + self.constants.reserved
+
+    def allocated(self, timeline: Timeline) -> int:
+        return min(timeline.peak_allocated + self.constants.allocated, self.reserved(timeline))
+
+    def needed(self) -> int:
+        """The least usable device memory, context included, on which the job still runs."""
+        return self.least_capacity() + self.constants.reserved + self.constants.context + self._communication
+
+    def run(self, capacity: int | None = None) -> Timeline:
+        return simulate(
+            self.trace,
+            capacity=capacity,
+            settings=self._settings if capacity is not None else self._endless,
+            workspace=self._rules,
+            device_total=self._device_total,
+        )
+
+    def history(self, capacity: int | None = None) -> History:
+        """What happens on a device of that size, which must be enough."""
+        return record_history(
+            self.trace,
+            capacity=capacity,
+            settings=self._settings,
+            workspace=self._rules,
+            device_total=self._device_total,
+        )
+
+    def least_capacity(self) -> int:
+        return least_capacity(
+            self.trace, settings=self._endless, workspace=self._rules, device_total=self._device_total
+        )
+
+
+def _verdict(limited: Timeline, p_oom: float, script: ScriptRun | None) -> Verdict:
+    if not limited.ran:
+        return Verdict.OOM
+    if script is not None and script.optimizer_steps < _STEPS_TO_JUDGE:
+        return Verdict.UNKNOWN
+    return Verdict.TIGHT if limited.retries or p_oom > ACCEPTED_RISK else Verdict.FITS
+
+
+def _calibration_in_words(target: Target) -> str | None:
+    if target.calibration is None:
+        return None
+    count = len(target.calibration.runs)
+    return f"{target.calibration.name}, {count} real {'run' if count == 1 else 'runs'}"
+
+
+def _about_calibration(target: Target, constants: Constants) -> tuple[str, ...]:
+    if target.calibration is None or constants.contradiction is None:
+        return ()
+    least, most = (format_bytes(context) for context in constants.contradiction)
+    name = target.calibration.name
+    return (
+        f"the real runs behind the calibration contradict each other: they tell a context of {least} to {most}, and "
+        f"the bounds hold both (oomcast calibrate --show {name} lists the runs, --undo {name} takes back the newest)",
+    )
+
+
+def top_tensors(trace: Trace, timeline: Timeline) -> tuple[LiveTensor, ...]:
+    largest = sorted(timeline.live_at_peak, key=lambda block: -block.size)[:TOP_TENSORS]
+    return tuple(_live_tensor(trace, block) for block in largest)
+
+
+def _live_tensor(trace: Trace, block: LiveBlock) -> LiveTensor:
+    if block.allocation is None:
+        return LiveTensor(block.size, block.category.value, block.name, "", "", (), "", "", -1)
+    made = trace.allocations[block.allocation]
+    return LiveTensor(
+        nbytes=block.size,
+        category=made.category.value,
+        operator=made.operator,
+        module=made.module,
+        source=made.source,
+        shape=made.shape,
+        dtype=made.dtype,
+        phase=made.phase.value,
+        step=made.step,
+    )
+
+
+def by_module(trace: Trace, timeline: Timeline) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for block in timeline.live_at_peak:
+        found["" if block.allocation is None else trace.allocations[block.allocation].module] += block.size
+    return dict(found)
+
+
+def peak_moment(trace: Trace, timeline: Timeline) -> PeakMoment:
+    """The newest block that was alive at the peak is what raised it."""
+    peak = timeline.peak
+    newest = next((b for b in reversed(timeline.live_at_peak) if b.allocation is not None), None)
+    module, source = "", ""
+    if newest is not None and newest.allocation is not None:
+        made = trace.allocations[newest.allocation]
+        module, source = made.module, made.source
+    return PeakMoment(peak.phase.value, peak.step, module, source)

@@ -1,0 +1,64 @@
+"""What is to be estimated, declared once: the job, the place where it runs, what the answer may cost."""
+
+from __future__ import annotations
+
+from .job import Job, JobKind
+from .optimizers import (
+    DEFAULT_OPTIMIZER,
+    OPTIMIZER_KINDS,
+    OPTIMIZERS,
+    VARIANTS,
+    OptimizerKind,
+    missing_optimizer,
+    split_optimizer,
+)
+from .options import Flag, Kind, Option, Text, as_plain, option, options_of, read_description, takes_options
+from .parallel import DataParallel, Machines, Parallel, read_machines
+from .place import Effort, Place
+from .script import SCRIPT_TIME_LIMIT, Launch, Script, read_launch
+from .spec import DESCRIPTIONS, SCRIPT_DESCRIPTIONS, Spec
+from .tuning import Adapter, JobPhase, Objective, TrainingLoop
+from .workload import FRAMEWORKS, Precision, Workload, ZeroGrad, parse_input_shape
+
+__all__ = [
+    "DEFAULT_OPTIMIZER",
+    "DESCRIPTIONS",
+    "FRAMEWORKS",
+    "OPTIMIZERS",
+    "OPTIMIZER_KINDS",
+    "SCRIPT_DESCRIPTIONS",
+    "SCRIPT_TIME_LIMIT",
+    "VARIANTS",
+    "Adapter",
+    "DataParallel",
+    "Effort",
+    "Flag",
+    "Job",
+    "JobKind",
+    "JobPhase",
+    "Kind",
+    "Launch",
+    "Machines",
+    "Objective",
+    "OptimizerKind",
+    "Option",
+    "Parallel",
+    "Place",
+    "Precision",
+    "Script",
+    "Spec",
+    "Text",
+    "TrainingLoop",
+    "Workload",
+    "ZeroGrad",
+    "as_plain",
+    "missing_optimizer",
+    "option",
+    "options_of",
+    "parse_input_shape",
+    "read_description",
+    "read_launch",
+    "read_machines",
+    "split_optimizer",
+    "takes_options",
+]

@@ -1,0 +1,182 @@
+"""Hugging Face's files: TrainingArguments (JSON, YAML, the command line of run_clm and kin), TRL, and peft's adapters.
+
+Defaults are those of transformers 5 and TRL 1: fused AdamW, eight samples a GPU; TRL also checkpoints, trains in
+bfloat16 and cuts at 1,024 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import BadInput
+from .found import Findings, Setting, as_count, as_switch, weights_of
+from .launchers import deepspeed_of, fsdp_of
+from .optimizer_names import optimizer_of
+
+__all__ = ["attention_of", "precision_of", "quantization_of", "read_adapter", "read_arguments", "read_trl"]
+
+_ARGUMENTS: Mapping[str, Setting] = {
+    "model_name_or_path": ("model", str),
+    "config_name": ("model", str),
+    "per_device_train_batch_size": ("batch_size", as_count),
+    "gradient_accumulation_steps": ("accumulation", as_count),
+    "gradient_checkpointing": ("checkpointing", as_switch),
+    "optim": ("optimizer", optimizer_of),
+    "block_size": ("seq_len", as_count),
+    "max_seq_length": ("seq_len", as_count),
+    "max_source_length": ("seq_len", as_count),
+    "max_length": ("seq_len", as_count),
+    "torch_dtype": ("weights", weights_of),
+    "dtype": ("weights", weights_of),
+    "attn_implementation": ("attention", lambda value: attention_of(value)),
+}
+_LANGUAGE_MODELLING_TOKENS = 1024
+"""What run_clm and TRL cut at where nothing is said."""
+
+
+def read_arguments(found: Findings) -> None:
+    """`TrainingArguments` with the arguments of the example scripts beside them."""
+    found.follow(_ARGUMENTS)
+    options = found.options
+    options["training_loop"] = "hf-trainer"
+    options.setdefault("optimizer", "adamw-fused")
+    if "batch_size" not in options:
+        options["batch_size"] = 8
+        found.assume("the batch size is 8, TrainingArguments' default")
+    options["precision"] = precision_of(found.switch("bf16"), found.switch("fp16"), "fp32")
+    if found.switch("tf32") and options["precision"] == "fp32":
+        options["precision"] = "tf32"
+    if "seq_len" not in options:
+        options["seq_len"] = _LANGUAGE_MODELLING_TOKENS
+        found.assume(
+            f"samples have {_LANGUAGE_MODELLING_TOKENS:,} tokens, what run_clm cuts at where no length is given"
+        )
+    _spread(found)
+    found.without_effect(("gradient_checkpointing_kwargs", "deepspeed_plugin", "logging_dir", "fp16_opt_level"))
+
+
+def _spread(found: Findings) -> None:
+    """ZeRO or FSDP as TrainingArguments name them; a path to another file is told."""
+    deepspeed = found.take("deepspeed")
+    if isinstance(deepspeed, Mapping):
+        deepspeed_of(found, deepspeed)
+    elif deepspeed:
+        found.assume(f"what {deepspeed} says is not in the figures; give it with --configs")
+    fsdp = found.take("fsdp")
+    if fsdp:
+        fsdp_of(found, found.part("fsdp_config"))
+
+
+_TRL: Mapping[str, Setting] = {
+    **_ARGUMENTS,
+    "max_seq_length": ("seq_len", as_count),
+}
+
+
+def read_trl(found: Findings) -> None:
+    """A configuration of `trl sft` or `trl dpo`, or of the alignment handbook, which is built on it."""
+    found.follow(_TRL)
+    options = found.options
+    options["training_loop"] = "hf-trainer"
+    options.setdefault("optimizer", "adamw-fused")
+    options.setdefault("checkpointing", True)
+    if "batch_size" not in options:
+        options["batch_size"] = 8
+        found.assume("the batch size is 8, TrainingArguments' default")
+    fp16 = found.switch("fp16")
+    options["precision"] = precision_of(found.switch("bf16", not fp16), fp16, "fp32")
+    if "weights" not in options and found.take("load_in_4bit") is None:
+        options["weights"] = "fp32"
+        found.assume("the weights are loaded in float32, TRL's default")
+    if "seq_len" not in options:
+        options["seq_len"] = _LANGUAGE_MODELLING_TOKENS
+        found.assume(f"samples have {_LANGUAGE_MODELLING_TOKENS:,} tokens, TRL's max_length")
+    options["quantization"] = quantization_of(
+        four=found.switch("load_in_4bit"),
+        eight=found.switch("load_in_8bit"),
+        kind=found.take("bnb_4bit_quant_type", "nf4"),
+        double=found.switch("use_bnb_nested_quant"),
+    )
+    use_peft = found.switch("use_peft")
+    rank, targets = found.take("lora_r", 16), found.take("lora_target_modules")
+    if use_peft:
+        options["adapter"] = lora(rank, targets, modules_to_save=found.take("lora_modules_to_save"))
+        if options["quantization"]:
+            options.setdefault("weights", "bf16")
+            options["trained_weights"] = "bf16"  # TRL casts adapters on quantised weights to bfloat16
+    elif options["quantization"]:
+        raise BadInput(
+            "the file quantises the weights and trains them all (no use_peft); quantised weights need an adapter."
+        )
+    if any(found.take(key) is not None for key in ("num_generations", "max_completion_length", "reward_funcs")):
+        raise BadInput("the file is of a trainer that generates while it trains (GRPO, RLOO), which is not offered.")
+    if found.take("beta") is not None or found.take("loss_type") in ("sigmoid", "ipo", "hinge"):
+        options["objective"] = "dpo"
+        found.assume("dpo: a pair of answers a sample, both of full length; the reference model is held beside it")
+    if found.switch("use_liger_kernel") or found.switch("use_liger"):
+        options["loss_chunks"] = LIGER_CHUNKS
+        found.assume(
+            "Liger's fused linear cross entropy stands in as a loss in chunks; its other kernels are not followed"
+        )
+    if found.switch("packing"):
+        found.assume("packing fills every sample to the full length")
+    _spread(found)
+    found.without_effect(("gradient_checkpointing_kwargs", "loss_type", "peft_config", "packing_strategy"))
+
+
+LIGER_CHUNKS = 8
+"""Liger cuts the tokens so that a chunk of logits is about as large as the hidden states."""
+
+
+def lora(rank: Any, targets: Any, **others: Any) -> dict[str, Any]:
+    """LoRA as peft takes it; without targets it has its own for each kind of model."""
+    if isinstance(targets, str) and targets in ("all", "all-linear"):
+        targets = "all-linear"
+    elif isinstance(targets, str):
+        targets = [part.strip() for part in targets.split(",")] if "," in targets else targets
+    settings = {"r": as_count(rank), "target_modules": targets, **others}
+    return {"kind": "lora", **{key: value for key, value in settings.items() if value not in (None, [], "")}}
+
+
+def precision_of(bf16: bool, fp16: bool, otherwise: str) -> str:
+    if bf16 and fp16:
+        raise BadInput("the file asks for bf16 and fp16 at once; one of them must go.")
+    return "amp-bf16" if bf16 else "amp-fp16" if fp16 else otherwise
+
+
+def quantization_of(*, four: bool, eight: bool, kind: Any = "nf4", double: bool = False) -> str | None:
+    if four and eight:
+        raise BadInput("the file asks for 4-bit and 8-bit weights at once; one of them must go.")
+    if four:
+        name = str(kind).lower()
+        if name not in ("nf4", "fp4"):
+            raise BadInput(f"the 4-bit type {kind!r} is not known; it is nf4 or fp4.")
+        return f"{name}-double" if double else name
+    return "int8" if eight else None
+
+
+def attention_of(value: Any) -> str | None:
+    """transformers' names; kernels of the hub are FlashAttention by another way."""
+    name = str(value).lower()
+    if "flash" in name:
+        return "flash"
+    return name if name in ("eager", "sdpa") else None
+
+
+# -------- peft's adapter_config.json
+
+_OF_THE_FILE = ("base_model_name_or_path", "peft_type", "task_type", "inference_mode", "auto_mapping", "revision",
+                "peft_version", "corda_config", "eva_config", "runtime_config", "loftq_config", "megatron_config",
+                "megatron_core")  # fmt: skip
+
+
+def read_adapter(found: Findings) -> None:
+    """peft's own file: the method and its settings, the model perhaps."""
+    found.without_effect(tuple(found.data))
+    settings = {key: value for key, value in found.data.items() if key not in _OF_THE_FILE and value is not None}
+    found.options["model"] = found.take("base_model_name_or_path")
+    found.options["adapter"] = {"kind": str(found.data["peft_type"]).lower(), **settings}
+    found.options["weights"] = "bf16"
+    found.options["precision"] = "amp-bf16"
+    found.assume("an adapter's file does not say how it is trained: bfloat16 weights and autocast are assumed")

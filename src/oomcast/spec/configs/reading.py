@@ -1,0 +1,176 @@
+"""A configuration file, whoever's it is: its text, whose it is by its keys, and the reader for it.
+
+Reading is data only: YAML's plain types, JSON, or the words of a command. No class that a file names is ever made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadInput, UnreadableFile
+from .community import read_axolotl, read_llama_factory
+from .found import Findings, Recipe
+from .hugging_face import read_adapter, read_arguments, read_trl
+from .launchers import read_accelerate, read_deepspeed
+from .native import read_lightning, read_litgpt, read_torchtune
+
+__all__ = ["FORMATS", "is_model_configuration", "read_configuration"]
+
+_MOST_BYTES = 4_000_000
+
+
+def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda data: any(key in data for key in keys)
+
+
+def _is_torchtune(data: Mapping[str, Any]) -> bool:
+    return any(
+        isinstance(data.get(key), Mapping) and "_component_" in data[key] for key in ("model", "tokenizer", "dataset")
+    )
+
+
+def _is_litgpt(data: Mapping[str, Any]) -> bool:
+    train = data.get("train")
+    return isinstance(train, Mapping) and "micro_batch_size" in train
+
+
+def _is_lightning(data: Mapping[str, Any]) -> bool:
+    inner = data.get("fit")
+    return isinstance((inner if isinstance(inner, Mapping) else data).get("trainer"), Mapping)
+
+
+_TRL_KEYS = ("use_peft", "max_length", "max_seq_length", "packing", "beta", "lora_r", "dataset_mixture")
+_ARGUMENT_KEYS = ("model_name_or_path", "per_device_train_batch_size", "config_name", "output_dir")
+FORMATS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], Callable[[Findings], None]], ...] = (
+    ("peft", _has("peft_type"), read_adapter),
+    ("DeepSpeed", _has("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"), read_deepspeed),
+    ("accelerate", _has("compute_environment", "distributed_type"), read_accelerate),
+    ("axolotl", _has("base_model"), read_axolotl),
+    ("torchtune", _is_torchtune, read_torchtune),
+    ("litgpt", _is_litgpt, read_litgpt),
+    ("Lightning", _is_lightning, read_lightning),
+    ("LLaMA-Factory", _has("finetuning_type", "cutoff_len", "stage"), read_llama_factory),
+    ("TRL", _has(*_TRL_KEYS, "dataset_text_field", "dataset_name"), read_trl),
+    ("TrainingArguments", _has(*_ARGUMENT_KEYS), read_arguments),
+)
+"""Name, how its files are known, and their reader; the first that knows a file reads it."""
+
+
+def read_configuration(path: str, given: Collection[str] = ()) -> Recipe:
+    """What the file asks for, the given options aside. Raises BadInput with the reason in one sentence."""
+    place = Path(path)
+    data = _data(place)
+    if place.suffix == ".sh":
+        named = "TRL" if _has("use_peft", "max_length", "packing")(data) else "TrainingArguments"
+        return _read(named, next(read for name, _, read in FORMATS if name == named), data, place, given)
+    for name, knows, read in FORMATS:
+        if knows(data):
+            return _read(name, read, data, place, given)
+    names = ", ".join(name for name, _, _ in FORMATS)
+    raise BadInput(f"{place.name} is no configuration of {names}; write a job file for it, with model() and batch().")
+
+
+def _read(
+    name: str, read: Callable[[Findings], None], data: Mapping[str, Any], place: Path, given: Collection[str]
+) -> Recipe:
+    found = Findings(data, frozenset(given))
+    try:
+        read(found)
+    except BadInput as error:
+        raise BadInput(f"{place.name}: {error}") from None
+    return found.recipe(name)
+
+
+def _data(place: Path) -> Mapping[str, Any]:
+    try:
+        if place.stat().st_size > _MOST_BYTES:
+            raise UnreadableFile(f"{place} is too large for a configuration.")
+        text = place.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {place}: {error.strerror}.") from None
+    except ValueError:
+        raise UnreadableFile(f"{place} is not text in UTF-8.") from None
+    if place.suffix == ".sh":
+        return _arguments(text, place)
+    data = _json(text, place) if place.suffix == ".json" else _yaml(text, place)
+    if not isinstance(data, Mapping):
+        raise UnreadableFile(f"{place} holds no table of keys and values; it is no configuration of a training job.")
+    return {str(key): value for key, value in data.items()}
+
+
+def _json(text: str, place: Path) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{place} is not JSON: {error}.") from None
+
+
+def _yaml(text: str, place: Path) -> Any:
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise BadInput("YAML files need PyYAML; install it with: pip install 'oomcast[configs]'") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise UnreadableFile(
+            f"{place} is not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}."
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise UnreadableFile(f"{place} is not YAML: {error}.") from None
+
+
+def _arguments(text: str, place: Path) -> Mapping[str, Any]:
+    """The flags behind the first Python file, or behind `trl sft`, of a shell script; variables stay as they are."""
+    joined = re.sub(r"\\\s*\n", " ", text)
+    for line in joined.splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue
+        starts = [number for number, word in enumerate(words) if word.endswith(".py") or word in ("sft", "dpo")]
+        if starts and any(word.startswith("--") for word in words[starts[-1] :]):
+            return _flags(words[starts[-1] + 1 :])
+    raise BadInput(f"{place.name} calls no Python file with --flags; a command such as python run_clm.py --… is read.")
+
+
+def _flags(words: list[str]) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            flags[name] = _value(value) if equals else True
+        elif name:
+            held = flags[name]
+            flags[name] = (
+                _value(word) if held is True else [*(held if isinstance(held, list) else [held]), _value(word)]
+            )
+    return flags
+
+
+def _value(text: str) -> Any:
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+
+
+def is_model_configuration(path: str) -> bool:
+    """Whether a JSON file is a model's `config.json` of transformers; one that cannot be read is left to its reader."""
+    place = Path(path)
+    try:
+        if place.stat().st_size > _MOST_BYTES:
+            return True
+        data = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return True
+    return not isinstance(data, Mapping) or "model_type" in data or not any(knows(data) for _, knows, _ in FORMATS)

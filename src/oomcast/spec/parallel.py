@@ -1,0 +1,163 @@
+"""How a job is spread over several GPUs, as a person writes it: `fsdp2,tp=2`, on `2x8xa100-40gb`.
+
+The GPUs are divided by the sizes that are named (`tp`, `pp`, `cp`); what is left is data parallel, by the way that is
+named (`ddp`, `fsdp2`, …). Experts (`ep`) are spread over the data-parallel GPUs, as torchtitan does it. `replicate=N`
+keeps N whole copies of the shards (HSDP), and `offload` puts states into the host's memory.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ..errors import BadInput, UnknownName
+from .options import Kind
+
+__all__ = ["DataParallel", "Machines", "Parallel", "ParallelText", "read_machines"]
+
+
+class DataParallel(str, Enum):
+    """What is done with the GPUs that work on different samples; ZeRO is DeepSpeed's, the others are torch's."""
+
+    DDP = "ddp"
+    FSDP = "fsdp"
+    FSDP2 = "fsdp2"
+    ZERO1 = "zero1"
+    ZERO2 = "zero2"
+    ZERO3 = "zero3"
+
+    @property
+    def is_deepspeed(self) -> bool:
+        return self.value.startswith("zero")
+
+
+_SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "replicate": "replicate"}
+_OFFLOAD = "offload"
+_WORDS = (*(data.value for data in DataParallel), *(f"{size}=2" for size in _SIZES), _OFFLOAD)
+_MOST_GPUS = 1_000_000
+_MESH = (DataParallel.DDP, DataParallel.FSDP2)
+"""What goes together with the other ways in one mesh of torch."""
+
+
+class Machines(NamedTuple):
+    """A device as it is written: how many nodes with how many GPUs of which name."""
+
+    nodes: int
+    gpus_per_node: int
+    gpu: str
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+def read_machines(device: str) -> Machines:
+    """`h100-80gb`, `8xh100-80gb`, `2x8xa100-40gb`; what stands behind the counts is looked up elsewhere."""
+    found = re.fullmatch(r"\s*(?:(\d{1,9})\s*[x×*]\s*)?(?:(\d{1,9})\s*[x×*]\s*)(\S.*)", device, re.IGNORECASE)
+    if found is None:
+        return Machines(1, 1, device)
+    nodes, gpus = int(found[1] or 1), int(found[2])
+    if not 0 < nodes * gpus <= _MOST_GPUS:
+        raise BadInput(f"{device.strip()!r} must have 1 to {_MOST_GPUS:,} GPUs; write it like 8xh100-80gb.")
+    return Machines(nodes, gpus, found[3].strip())
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """The parts of a layout; whether some GPUs can be divided so is asked of `data_size`."""
+
+    data: DataParallel | None = None
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    replicate: int = 1
+    """Copies of the shards; each holds the whole of the states (hybrid sharding)."""
+    offload: bool = False
+
+    def __post_init__(self) -> None:
+        beside = [f"{word}={getattr(self, field)}" for word, field in _SIZES.items() if getattr(self, field) > 1]
+        if beside and self.data is not None and self.data not in _MESH:
+            raise BadInput(
+                f"--parallel: {self.data.value} is offered by itself; write ddp or fsdp2 together with {beside[0]}."
+            )
+        if self.replicate > 1 and self.data is not DataParallel.FSDP2:
+            raise BadInput("--parallel: replicate=N is about copies of shards; write it together with fsdp2.")
+        if self.offload and self.data in (None, DataParallel.DDP):
+            raise BadInput("--parallel: offload needs fsdp, fsdp2 or a stage of ZeRO beside it.")
+
+    @classmethod
+    def parse(cls, text: str) -> Parallel:
+        """From `fsdp2,tp=2`. Raises BadInput or UnknownName."""
+        read: dict[str, Any] = {}
+        for part in text.lower().split(","):
+            name, equals, number = (piece.strip() for piece in part.partition("="))
+            value: Any
+            if name in _SIZES and equals:
+                field, value = _SIZES[name], _size(name, number)
+            elif name == _OFFLOAD and not equals:
+                field, value = "offload", True
+            elif name in {data.value for data in DataParallel} and not equals:
+                field, value = "data", DataParallel(name)
+            elif name in _SIZES:
+                raise BadInput(f"{name} needs its number of GPUs; write it like {name}=2.")
+            else:
+                raise UnknownName("way to be parallel", part.strip(), _WORDS)
+            if field in read:
+                both = f"{read[field].value} and {name}" if field == "data" else f"two times {name}"
+                raise BadInput(f"--parallel: {both} exclude each other; give one.")
+            read[field] = value
+        return cls(**read)
+
+    def __str__(self) -> str:
+        parts = [self.data.value] if self.data else []
+        parts += [f"{word}={getattr(self, field)}" for word, field in _SIZES.items() if getattr(self, field) > 1]
+        return ",".join(parts + [_OFFLOAD] * self.offload) or "tp=1"
+
+    @property
+    def model_size(self) -> int:
+        """How many GPUs work on the same samples."""
+        return self.tensor * self.pipeline * self.context
+
+    def data_size(self, world_size: int) -> int:
+        """How many GPUs, or groups of them, work on different samples; raises BadInput where the GPUs do not divide."""
+        if self.model_size > world_size:
+            raise BadInput(
+                f"{self} needs {self.model_size} GPUs, but the device has {world_size}; name more, like "
+                f"{self.model_size}xh100-80gb."
+            )
+        if world_size % self.model_size:
+            raise BadInput(f"{world_size} GPUs cannot be divided by {self.model_size}, which {self} needs.")
+        size = world_size // self.model_size
+        if size > 1 and self.data is None:
+            raise BadInput(
+                f"{self} leaves {size} GPUs for different samples; add how they share the model: ddp, fsdp2, …"
+            )
+        for word, part in (("replicate", self.replicate), ("ep", self.expert)):
+            if size % part:
+                raise BadInput(f"{word}={part} does not divide the {size} data-parallel GPUs.")
+        return size
+
+
+def _size(name: str, number: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", number) or int(number) < 1:
+        raise BadInput(f"{name} must be a whole number of at least 1, like {name}=2, not {number[:40]!r}.")
+    return int(number)
+
+
+class ParallelText(Kind):
+    """What `Parallel.parse` reads; JSON and TOML hold the text."""
+
+    words = "a layout such as fsdp2,tp=2"
+
+    def read(self, value: Any) -> Parallel:
+        if isinstance(value, Parallel):
+            return value
+        if not isinstance(value, str):
+            raise BadInput(f"parallel must be {self.words}, not {value!r}.")
+        return Parallel.parse(value)
+
+    def plain(self, value: Any) -> Any:
+        return None if value is None else str(value)

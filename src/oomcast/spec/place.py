@@ -1,0 +1,104 @@
+"""Where a job runs, and what the answer may cost: as a person writes it, before anything is looked up."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from ..errors import BadInput
+from .options import Flag, Number, Size, Switch, Text, Whole, as_plain, option, read_description, read_fields
+from .parallel import Machines, read_machines
+
+__all__ = ["Effort", "Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The GPU, the software on it and its settings, by name."""
+
+    device: str = option(
+        MISSING,
+        Text("device"),
+        help="the target, like a100-40gb, 8xh100-80gb or, on two nodes, 2x8xh100-80gb; see oomcast devices",
+        metavar="GPU",
+    )
+    environment: str | None = option(
+        None,
+        Text("environment"),
+        help="software stack, like torch-2.8-cu128 (default: the installed framework's); see oomcast environments",
+        metavar="NAME",
+    )
+    cudnn_benchmark: bool = option(False, Switch("cudnn_benchmark"), help="the job sets torch.backends.cudnn.benchmark")
+    alloc_conf: str | None = option(
+        None, Text("allocator's settings"), help="PYTORCH_CUDA_ALLOC_CONF of the job", metavar="SETTINGS"
+    )
+    coverage: float = option(
+        0.95, Number("coverage", most=1), help="how sure the bounds are (default: 0.95)", metavar="SHARE"
+    )
+    calibration: str | None = option(
+        None, Text("calibration"), help="use this artifact of oomcast calibrate --output", metavar="FILE"
+    )
+    use_calibration: bool = option(
+        True,
+        Switch("use_calibration"),
+        help="whether what oomcast calibrate has learnt is used",
+        flags=(Flag("--no-calibration", "use the catalogue, whatever oomcast calibrate has learnt", value=False),),
+    )
+
+    rank: int | None = option(
+        None,
+        Whole("rank", least=0),
+        help="of several GPUs, the one to look at (default: all that differ, and the worst)",
+        metavar="N",
+        left_out_by_default=True,
+    )
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        world_size = self.machines.world_size
+        if self.rank is not None and self.rank >= world_size:
+            raise BadInput(f"--rank {self.rank}: {self.device.strip()} has the ranks 0 to {world_size - 1}.")
+        if self.calibration is not None and not self.use_calibration:
+            raise BadInput("--calibration and --no-calibration exclude each other; give one.")
+
+    @classmethod
+    def create(cls, device: str, environment: str | None = None, **options: Any) -> Place:
+        """From what a user writes, every option checked."""
+        return read_description(cls, {"device": device, "environment": environment, **options})
+
+    @property
+    def machines(self) -> Machines:
+        """How many GPUs on how many nodes, and the name of one of them."""
+        return read_machines(self.device)
+
+    def as_dict(self) -> dict[str, Any]:
+        return as_plain(self)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What the answer may cost on this machine, and what it carries along."""
+
+    time_limit: float = option(
+        300.0,
+        Number("time limit", most=1e9, unit=" seconds"),
+        help="seconds for the capture (default: 300)",
+        metavar="S",
+    )
+    memory_limit: int | None = option(
+        None,
+        Size("memory limit"),
+        help="host memory that the capture process may take, like 8GiB (default: what the machine has)",
+        metavar="SIZE",
+    )
+    write_files: bool = option(
+        False,
+        Switch("write_files"),
+        help="let the job write the files that it names; without this, what it writes is thrown away",
+    )
+    keep_history: bool = option(
+        False, Switch("keep_history"), help="whether the Estimate carries what the simulated allocator did", flags=()
+    )
+
+    def __post_init__(self) -> None:
+        read_fields(self)

@@ -1,0 +1,298 @@
+"""A job with everything that decides its memory: sizes, optimizer, precision, the shape of its training loop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ..errors import BadInput
+from .job import Job
+from .optimizers import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, OPTIMIZERS
+from .options import Flag, Kind, OneOf, Switch, Text, Whole, as_plain, option, read_description, read_fields
+from .parallel import Parallel, ParallelText
+from .tuning import (
+    ATTENTIONS,
+    QUANTIZATIONS,
+    WEIGHTS,
+    Adapter,
+    AdapterText,
+    JobPhase,
+    Names,
+    Objective,
+    Sentences,
+    TrainingLoop,
+)
+
+__all__ = ["FRAMEWORKS", "Precision", "Workload", "ZeroGrad", "parse_input_shape"]
+
+
+class Precision(str, Enum):
+    """`fp32` means torch's defaults on the target: TF32 convolutions and fp32 matmuls on Ampere and later."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    AMP_FP16 = "amp-fp16"
+    AMP_BF16 = "amp-bf16"
+    BF16 = "bf16"
+
+
+class ZeroGrad(str, Enum):
+    """Where `optimizer.zero_grad()` stands in the step."""
+
+    BEFORE_FORWARD = "before-forward"
+    BEFORE_BACKWARD = "before-backward"
+    AFTER_STEP = "after-step"
+
+
+FRAMEWORKS: tuple[str, ...] = ("torch", "tensorflow", "jax", "mxnet", "onnx")
+"""The frameworks a job can be written in; Keras jobs are TensorFlow's."""
+_SPELLINGS = {"keras": "tensorflow", "tf": "tensorflow", "pytorch": "torch"}
+
+
+class _Extents(Kind):
+    words = "a shape such as 3x224x224"
+
+    def read(self, value: Any) -> tuple[int, ...]:
+        extents = parse_input_shape(value) if isinstance(value, str) else value
+        if not isinstance(extents, Iterable):
+            raise BadInput(f"cannot read {value!r} as an input shape; write it like 3x224x224, without the batch.")
+        every = Whole("extents of the input shape")
+        return tuple(every.read(extent) for extent in extents)
+
+
+class _Modules(Kind):
+    words = "true, false, or names of modules"
+
+    def read(self, value: Any) -> bool | tuple[str, ...]:
+        if isinstance(value, bool):
+            return value
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else (value,)
+        listed = tuple(parts)
+        if not all(isinstance(name, str) for name in listed):
+            raise BadInput(f"checkpointing must be true, false, or names of modules like 'layers.0', not {value!r}.")
+        names = tuple(name.strip() for name in listed)
+        if "" in names:
+            raise BadInput(f"checkpointing was given an empty name of a module in {value!r}; write them like layers.0.")
+        return names or False
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training job as it will run. `None` leaves a choice to the job."""
+
+    job: Job
+    batch_size: int = option(1, Whole("batch size"), help="samples per step and GPU", metavar="N")
+    input_shape: tuple[int, ...] | None = option(
+        None, _Extents(), help="shape of one sample, like 3x224x224", metavar="CxHxW"
+    )
+    seq_len: int | None = option(None, Whole("sequence length"), help="tokens per sample", metavar="N")
+    optimizer: str | None = option(
+        None,
+        OneOf("optimizer", OPTIMIZERS),
+        help=f"{', '.join(OPTIMIZER_KINDS)}; with -fused, -foreach or -forloop to fix the implementation (default: the "
+        f"job's own, else {DEFAULT_OPTIMIZER})",
+        metavar="NAME",
+    )
+    precision: Precision = option(
+        Precision.FP32,
+        OneOf("precision", Precision),
+        help=f"{', '.join(p.value for p in Precision)} (default: fp32, torch's defaults)",
+        metavar="NAME",
+    )
+    channels_last: bool = option(False, Switch("channels_last"), help="NHWC memory format")
+    accumulation: int = option(
+        1,
+        Whole("gradient accumulation"),
+        help="micro-batches of batch-size samples whose gradients are summed for one optimizer step (default: 1)",
+        metavar="N",
+    )
+    checkpointing: bool | tuple[str, ...] = option(
+        False,
+        _Modules(),
+        help="recompute in backward: each repeated block, or the modules of these names",
+        flags=(
+            Flag("--checkpointing", "recompute each repeated block in backward", value=True),
+            Flag("--checkpoint-modules", "recompute these modules only, like layers.0,layers.1 or layers.*", "NAMES"),
+        ),
+    )
+    zero_grad: ZeroGrad = option(
+        ZeroGrad.BEFORE_FORWARD,
+        OneOf("place for zero_grad", ZeroGrad),
+        help=f"where zero_grad() stands: {', '.join(z.value for z in ZeroGrad)} (default: before-forward)",
+        metavar="WHERE",
+    )
+    set_to_none: bool = option(
+        True,
+        Switch("set_to_none"),
+        help="whether zero_grad() drops the gradients",
+        flags=(Flag("--keep-gradients", "zero_grad(set_to_none=False)", value=False),),
+    )
+    steps: int = option(
+        3,
+        Whole("number of steps"),
+        help="training steps to follow (default: 3); optimizer state appears in the first, so the peak is often later",
+        metavar="N",
+    )
+    framework: str | None = option(
+        None,
+        OneOf("framework", FRAMEWORKS, _SPELLINGS),
+        help=f"{', '.join(FRAMEWORKS)} (default: what the job's model() returns)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+
+    parallel: Parallel | None = option(
+        None,
+        ParallelText(),
+        help="how the job is spread over several GPUs (--device 8xh100-80gb): ddp, fsdp, fsdp2, zero1, zero2, zero3, "
+        "tp=N, pp=N, cp=N, ep=N, replicate=N, offload; several with commas, like fsdp2,tp=2",
+        metavar="LAYOUT",
+        left_out_by_default=True,
+    )
+    phase: JobPhase = option(
+        JobPhase.TRAINING,
+        OneOf("phase", JobPhase),
+        help="training (default), eval or inference (forward passes without gradients), or generate (a prompt of "
+        "--seq-len tokens, then --new-tokens more, with a KV cache)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    new_tokens: int = option(
+        128,
+        Whole("number of new tokens"),
+        help="tokens that --phase generate adds to each prompt (default: 128)",
+        metavar="N",
+        left_out_by_default=True,
+    )
+
+    # Fine-tuning: models of transformers (hf:NAME) and configuration files.
+    model: str | None = option(
+        None,
+        Text("model"),
+        help="of a configuration file that names none, or instead of its own: hf:NAME or a config.json",
+        metavar="MODEL",
+        left_out_by_default=True,
+    )
+    configs: tuple[str, ...] = option(
+        (),
+        Names("configuration files"),
+        help="further configuration files of the job, like DeepSpeed's or an adapter's; several with commas",
+        metavar="FILES",
+        left_out_by_default=True,
+    )
+    adapter: Adapter | None = option(
+        None,
+        AdapterText(),
+        help="a method of peft, with settings: lora, lora,r=16,target_modules=q_proj+v_proj, ia3, …",
+        metavar="METHOD",
+        left_out_by_default=True,
+    )
+    quantization: str | None = option(
+        None,
+        OneOf("quantisation", QUANTIZATIONS),
+        help=f"weights as bitsandbytes holds them: {', '.join(QUANTIZATIONS)}; with an adapter",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    weights: str | None = option(
+        None,
+        OneOf("type of weights", WEIGHTS),
+        help=f"type that the model is loaded in: {', '.join(WEIGHTS)} (default: fp32, or what --precision says)",
+        metavar="TYPE",
+        left_out_by_default=True,
+    )
+    trained_weights: str | None = option(
+        None,
+        OneOf("type of trained weights", WEIGHTS),
+        help="type of the parameters that are trained (default: the model's; an adapter's are fp32, as peft has it)",
+        metavar="TYPE",
+        left_out_by_default=True,
+    )
+    upcast_rest: bool = option(
+        False,
+        Switch("upcast_rest"),
+        help="keep in fp32 what is not quantised, as peft's prepare_model_for_kbit_training does",
+        left_out_by_default=True,
+    )
+    master_weights: bool = option(
+        False,
+        Switch("master_weights"),
+        help="the optimizer keeps fp32 copies of weights that are in half precision, as DeepSpeed's do",
+        left_out_by_default=True,
+    )
+    trained_layers: int | None = option(
+        None,
+        Whole("number of trained layers"),
+        help="train only the last N blocks",
+        metavar="N",
+        left_out_by_default=True,
+    )
+    attention: str | None = option(
+        None,
+        OneOf("attention", ATTENTIONS),
+        help=f"how the model attends: {', '.join(ATTENTIONS)} (default: transformers' choice)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    loss_chunks: int = option(
+        1,
+        Whole("number of chunks"),
+        help="compute logits and loss in N chunks of the tokens, as torchtune and Liger do",
+        metavar="N",
+        left_out_by_default=True,
+    )
+    objective: Objective = option(
+        Objective.SFT,
+        OneOf("objective", Objective),
+        help="sft (default: the next token) or dpo (pairs of answers, with a reference model)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    training_loop: TrainingLoop = option(
+        TrainingLoop.PLAIN,
+        OneOf("training loop", TrainingLoop),
+        help="plain, or hf-trainer, which frees the outputs early and converts them to fp32 under autocast",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    optimizer_in_backward: bool = option(
+        False,
+        Switch("optimizer_in_backward"),
+        help="step each parameter as soon as its gradient is there, and drop the gradient",
+        left_out_by_default=True,
+    )
+    notes: tuple[str, ...] = option(
+        (), Sentences("notes"), help="what is to be said with the answer", flags=(), left_out_by_default=True
+    )
+
+    def __post_init__(self) -> None:
+        read_fields(self)
+        if self.quantization is not None and self.adapter is None and self.phase is JobPhase.TRAINING:
+            raise BadInput("quantised weights cannot be trained in full; add an adapter, like --adapter lora.")
+
+    @classmethod
+    def create(cls, job: Any, **options: Any) -> Workload:
+        """From what a user writes: strings are read, unknown names are told with near matches."""
+        return read_description(cls, options, job=Job.parse(job))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON data, for traces and reports."""
+        return {"job": self.job.reference, **as_plain(self)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any], job: Job | None = None) -> Workload:
+        """`job` is the one that the data cannot name: a script."""
+        options = dict(plain)
+        reference = options.pop("job")
+        return cls.create(reference if job is None else job, **options)
+
+
+def parse_input_shape(text: str) -> tuple[int, ...]:
+    """`3x224x224` or `3,224,224`: the shape of one sample, without the batch."""
+    parts = re.split(r"[x×,]", text.strip().lower())
+    if not all(re.fullmatch(r"[0-9]{1,18}", part.strip()) for part in parts):
+        raise BadInput(f"cannot read {text!r} as an input shape; write it like 3x224x224, without the batch.")
+    return tuple(int(part) for part in parts)

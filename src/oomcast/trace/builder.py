@@ -1,0 +1,274 @@
+"""A Trace in the making, whoever makes it: a capture that follows tensors, or one that plans memory itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .promises import BrokenTrace
+from .record import Allocation, Category, Event, EventKind, KernelCall, Mark, Phase, Trace
+
+__all__ = ["TraceBuilder", "peak_of"]
+
+_Born = tuple[int, Phase, int, str, str, str, tuple[int, ...], str, int]
+"""An allocation without its category: size, phase, step, operator, module, source, shape, dtype, stream."""
+
+
+class TraceBuilder:
+    """Collects events in order; blocks are numbered in the order in which they are allocated.
+
+    What a block is for may be said at once, or later by `label`, for it is often known only when the block is used:
+
+    >>> builder = TraceBuilder()
+    >>> builder.enter(Phase.FORWARD, 0)
+    >>> block = builder.allocate(512, None, "aten.mm")
+    >>> builder.enter(Phase.BACKWARD, 0)
+    >>> builder.free(block)
+    >>> builder.trace().allocations[0].category.value
+    'activation'
+    """
+
+    def __init__(self) -> None:
+        self.phase = Phase.BUILD
+        self.step = -1
+        self.stream = 0
+        """Of the blocks that are allocated from now on."""
+        self.unsupported: dict[str, int] = {}
+        self.assumptions: dict[str, None] = {}
+        self.reads_data = False
+        """Whether sizes or conditions depend on values that nobody knows here."""
+        self._born: list[_Born] = []
+        self._category: list[Category | None] = []
+        self._names: dict[int, str] = {}
+        self._events: list[Event] = []
+        self._kernels: dict[KernelCall, int] = {}
+        self._calls: list[KernelCall] = []
+        self._marks: list[Mark] = [Mark(0, Phase.BUILD, -1)]
+        self._live: dict[int, None] = {}
+        self.held = 0
+        """Bytes in use now."""
+        self._highest = 0
+        self.entered: set[Phase] = set()
+        """The phases that were entered since somebody emptied this."""
+        self._together: list[int] | None = None
+
+    @property
+    def event_count(self) -> int:
+        return len(self._events)
+
+    def enter(self, phase: Phase, step: int) -> None:
+        """From now on the job is in this phase. What forward left alive when backward begins is an activation."""
+        if phase is self.phase and step == self.step:
+            return
+        if phase is Phase.BACKWARD and self.phase is not Phase.BACKWARD:
+            for index in self._live:
+                if self._category[index] is None and self._born[index][1] is Phase.FORWARD:
+                    self._category[index] = Category.ACTIVATION
+        self.phase, self.step = phase, step
+        self.entered.add(phase)
+        self._marks.append(Mark(len(self._events), phase, step))
+
+    def allocate(
+        self,
+        nbytes: int,
+        category: Category | None,
+        operator: str,
+        module: str = "",
+        source: str = "",
+        shape: tuple[int, ...] = (),
+        dtype: str = "",
+        phase: Phase | None = None,
+    ) -> int | None:
+        """The number of a new block; None for one without bytes.
+
+        A `category` of None is not known yet; if `label` never says it, the block is a temporary. `phase` says whose
+        the block is where parts of a step overlap.
+        """
+        if not nbytes:
+            return None
+        index = len(self._born)
+        self._born.append((nbytes, phase or self.phase, self.step, operator, module, source, shape, dtype, self.stream))
+        self._category.append(category)
+        self._live[index] = None
+        self.held += nbytes
+        if self.held > self._highest:
+            self._highest = self.held
+        self._events.append(Event(EventKind.ALLOCATE, index))
+        return index
+
+    def free(self, index: int | None) -> None:
+        """Give a block back; None, a block without bytes, is nothing to give."""
+        if index is None:
+            return
+        if self._together is not None:
+            self._together.append(index)
+        elif index in self._live:
+            del self._live[index]
+            self.held -= self._born[index][0]
+            self._events.append(Event(EventKind.FREE, index))
+        else:
+            raise BrokenTrace(f"block {index} is freed a second time.")
+
+    @contextlib.contextmanager
+    def freeing_together(self) -> Iterator[None]:
+        """What dies in here dies in an order that depends on addresses: it is put in the order of birth."""
+        self._together = []
+        try:
+            yield
+        finally:
+            together, self._together = self._together, None
+            for index in sorted(together):
+                self.free(index)
+
+    def kernel(self, call: KernelCall) -> None:
+        index = self._kernels.setdefault(call, len(self._calls))
+        if index == len(self._calls):
+            self._calls.append(call)
+        self._events.append(Event(EventKind.KERNEL, index))
+
+    def empty_cache(self) -> None:
+        self._events.append(Event(EventKind.EMPTY_CACHE, 0))
+
+    def label(self, index: int, category: Category, name: str = "") -> None:
+        """Say what a block is for, and whose. The first word stands: a parameter stays one when aliased."""
+        if self._category[index] in (None, Category.ACTIVATION):
+            self._category[index] = category
+            if name:
+                self._names[index] = name
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """A phase within another, which goes on afterwards."""
+        before = self.phase
+        self.enter(phase, self.step)
+        try:
+            yield
+        finally:
+            self.enter(before, self.step)
+
+    @contextlib.contextmanager
+    def highest_within(self) -> Iterator[list[int]]:
+        """Afterwards the list holds the most bytes that were in use meanwhile."""
+        before, self._highest = self._highest, self.held
+        found: list[int] = []
+        try:
+            yield found
+        finally:
+            found.append(self._highest)
+            self._highest = max(before, self._highest)
+
+    def take_highest(self) -> int:
+        """The most bytes that were in use since this was last asked."""
+        highest, self._highest = self._highest, self.held
+        return highest
+
+    def category_of(self, index: int) -> Category | None:
+        """What a block is for, as far as that is known yet."""
+        return self._category[index]
+
+    def label_like(self, index: int, other: int) -> None:
+        """A block that takes the place of another one is for the same."""
+        self._category[index] = self._category[other]
+        if other in self._names:
+            self._names[index] = self._names[other]
+
+    def phase_of(self, index: int) -> Phase:
+        """In which a block was allocated."""
+        return self._born[index][1]
+
+    def nbytes_of(self, index: int) -> int:
+        return self._born[index][0]
+
+    def stream_of(self, index: int) -> int:
+        """On which a block was allocated."""
+        return self._born[index][-1]
+
+    @property
+    def newest(self) -> int:
+        """The number of the last block that was allocated; -1 before the first."""
+        return len(self._born) - 1
+
+    def is_live(self, index: int) -> bool:
+        return index in self._live
+
+    def live_after(self, index: int) -> list[int]:
+        """The blocks allocated after that one and in use now, newest first."""
+        found = []
+        for block in reversed(self._live):
+            if block <= index:
+                break
+            found.append(block)
+        return found
+
+    def events_from(self, position: int) -> list[Event]:
+        """What was recorded since there were so many events."""
+        return self._events[position:]
+
+    def marks_from(self, number: int) -> list[Mark]:
+        return self._marks[number:]
+
+    def kernel_call(self, index: int) -> KernelCall:
+        """The kernel of an event's index."""
+        return self._calls[index]
+
+    def live(self) -> tuple[int, ...]:
+        """The blocks that are allocated now, in the order of birth."""
+        return tuple(self._live)
+
+    def note_unsupported(self, what: str, count: int = 1) -> None:
+        """An operator or a feature was met whose memory is not modelled."""
+        self.unsupported[what] = self.unsupported.get(what, 0) + count
+
+    def assume(self, sentence: str, *, about_data: bool = False) -> None:
+        """The user is told; `about_data` where sizes or conditions were taken instead of read."""
+        self.assumptions.setdefault(sentence)
+        self.reads_data = self.reads_data or about_data
+
+    def note_all(self, unsupported: Mapping[str, int], assumptions: Iterable[str]) -> None:
+        """What a capture that plans memory has counted by itself."""
+        for what, count in unsupported.items():
+            self.note_unsupported(what, count)
+        for sentence in assumptions:
+            self.assume(sentence)
+
+    def trace(self, versions: Mapping[str, str] | None = None, workload: Mapping[str, Any] | None = None) -> Trace:
+        """What was recorded so far."""
+        allocations = tuple(
+            Allocation(
+                nbytes=nbytes,
+                category=category or Category.TEMPORARY,
+                phase=phase,
+                step=step,
+                operator=operator,
+                module=self._names.get(index, module),
+                source=source,
+                shape=shape,
+                dtype=dtype,
+                stream=stream,
+            )
+            for index, ((nbytes, phase, step, operator, module, source, shape, dtype, stream), category) in enumerate(
+                zip(self._born, self._category, strict=True)
+            )
+        )
+        return Trace(
+            allocations=allocations,
+            events=tuple(self._events),
+            kernels=tuple(self._calls),
+            marks=tuple(self._marks),
+            unsupported=dict(self.unsupported),
+            assumptions=tuple(self.assumptions),
+            versions=dict(versions or {}),
+            workload=dict(workload or {}),
+        )
+
+
+def peak_of(trace: Trace) -> int:
+    """The highest sum of the bytes that were asked for."""
+    signs = {EventKind.ALLOCATE: 1, EventKind.FREE: -1}
+    live = peak = 0
+    for kind, index in trace.events:
+        if kind in signs:
+            live += signs[kind] * trace.allocations[index].nbytes
+            peak = max(peak, live)
+    return peak

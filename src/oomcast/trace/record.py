@@ -1,0 +1,170 @@
+"""What happened on the device, in order: the one record between capture and everything that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Allocation",
+    "Category",
+    "Ending",
+    "Event",
+    "EventKind",
+    "KernelCall",
+    "Mark",
+    "Operand",
+    "Phase",
+    "ScriptRun",
+    "Trace",
+]
+
+
+class Category(str, Enum):
+    """Whose memory it is. The names are those of torch's MemTracker where it has one."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    OPTIMIZER_STATE = "optimizer_state"
+    INPUT = "input"
+    ACTIVATION = "activation"
+    TEMPORARY = "temporary"
+    WORKSPACE = "workspace"
+
+
+class Phase(str, Enum):
+    """What the job was doing."""
+
+    BUILD = "build"
+    INPUT = "input"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    ZERO_GRAD = "zero_grad"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    EVALUATION = "evaluation"
+    """A model runs without gradients."""
+    GENERATION = "generation"
+    """… and its output is fed to it again: text or images are sampled."""
+    SAVING = "saving"
+    LOADING = "loading"
+    """Of checkpoints."""
+
+
+class Ending(str, Enum):
+    """Why a script was followed no further."""
+
+    STEADY = "steady"
+    """Its peak repeated from step to step, and there was nothing else to wait for."""
+    FINISHED = "finished"
+    """It came to its own end."""
+    MAX_STEPS = "max-steps"
+    TIME_LIMIT = "time-limit"
+    FAILED = "failed"
+    """It raised an error, or ended its process with an exit code other than 0."""
+
+
+class EventKind(IntEnum):
+    """`ALLOCATE` and `FREE` index `Trace.allocations`, `KERNEL` indexes `Trace.kernels`.
+
+    `EMPTY_CACHE` is `torch.cuda.empty_cache()`; its index is 0.
+    """
+
+    ALLOCATE = 0
+    FREE = 1
+    KERNEL = 2
+    EMPTY_CACHE = 3
+
+
+class Event(NamedTuple):
+    kind: EventKind
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an event
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One storage on the device: what asked for it, where, when and what for."""
+
+    nbytes: int
+    """Requested bytes, before the allocator rounds."""
+    category: Category
+    phase: Phase
+    step: int
+    """Training step, from 0; -1 before the first."""
+    operator: str
+    """`aten.convolution`, `to_device`, …"""
+    module: str
+    """Dotted path of the module whose forward made it (also for memory made in its backward); "" outside of any."""
+    source: str
+    """`file.py:12` of the user's line; "" where there is none."""
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    stream: int = 0
+
+
+class Operand(NamedTuple):
+    """A tensor as a kernel sees it."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A kernel that may take memory no tensor shows (a workspace). The same call recurs, so traces intern them."""
+
+    operator: str
+    """`conv_fprop`, `conv_dgrad`, `conv_wgrad`, or the ATen name for the rest."""
+    operands: tuple[Operand, ...]
+    attributes: tuple[tuple[str, Any], ...] = ()
+    """Stride, padding, groups …: plain ints, bools, strings and tuples of them."""
+
+
+class Mark(NamedTuple):
+    """From event number `position` on, the job is in this phase of this step."""
+
+    position: int
+    phase: Phase
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """How much of a script was seen, and what it set for its process."""
+
+    ending: Ending
+    reason: str
+    """The same as a sentence, with the line where that matters."""
+    optimizer_steps: int
+    not_seen: tuple[str, ...] = ()
+    """The phases that a training script may have, and that did not come, each with why."""
+    cudnn_benchmark: bool = False
+    alloc_conf: str | None = None
+    """PYTORCH_CUDA_ALLOC_CONF, as the script found or set it."""
+    batches: tuple[str, ...] = ()
+    """What was found of the data's sizes, as sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Every allocation and free of a job in true order, with the kernels that may need workspace in between."""
+
+    allocations: tuple[Allocation, ...]
+    events: tuple[Event, ...]
+    kernels: tuple[KernelCall, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    unsupported: Mapping[str, int] = field(default_factory=dict)
+    """What was met and not modelled, with how often: operator or feature → count."""
+    assumptions: tuple[str, ...] = ()
+    """Sentences: bounds taken for data-dependent sizes, stand-in values that were read."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Python, framework and model library versions: they change the trace."""
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    """The workload as it was captured, as plain JSON data."""
+    script: ScriptRun | None = None
+    """For a script: how far it was followed."""

@@ -1,0 +1,59 @@
+"""Layouts over several GPUs that fit, in the order of their cost; each that is named was captured."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import oomcast
+from oomcast.errors import BadInput
+from oomcast.report.plans import plan_as_json
+from oomcast.units import MiB
+
+WIDTH = 1024
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(WIDTH, 4 * WIDTH)
+        self.fc2 = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+
+JOB = SimpleNamespace(
+    model=lambda: nn.Sequential(*(Block() for _ in range(8))),
+    batch=lambda batch_size: torch.randn(batch_size, WIDTH),
+    loss=lambda model, batch: model(batch).square().mean(),
+)
+PARAMETERS = 4 * 8 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
+
+
+def test_only_layouts_that_divide_the_states_are_tried_where_one_gpu_cannot_hold_them() -> None:
+    found = oomcast.plan(JOB, batch_size=2, device="4x1500MiB", captures=3)
+    assert 1500 * MiB < 6 * PARAMETERS  # which DDP holds
+    assert found.best is not None
+    assert found.best.fits
+    assert str(found.best.candidate.parallel) != "ddp"
+    assert found.best.device_total <= found.device_usable
+    costs = [one.cost for one in found.layouts]
+    assert costs == sorted(costs)
+    held = [one.device_total for one in found.frontier]
+    assert held == sorted(held, reverse=True)
+    assert found.captures == len(found.layouts) + 1 <= 4
+    plain = json.loads(json.dumps(plan_as_json(found)))
+    assert plain["best"]["command"].startswith("oomcast estimate object:SimpleNamespace --device 4x1500MiB --parallel")
+
+
+def test_nothing_fits_and_one_gpu_is_no_plan() -> None:
+    assert oomcast.plan(JOB, batch_size=2, device="2x1GiB", captures=1).best is None
+    with pytest.raises(BadInput, match="a plan is for several GPUs; name them like 8xh100-80gb"):
+        oomcast.plan(JOB, batch_size=2, device="h100-80gb")
+    with pytest.raises(BadInput, match="captures must be a whole number"):
+        oomcast.plan(JOB, batch_size=2, device="2xh100-80gb", captures=0)

@@ -1,0 +1,193 @@
+"""What each rank holds, against formulas over parameters, shards, buckets and activations, to 1 %.
+
+The job is wide enough that its parameters are all that counts: blocks of two layers, a batch of four rows. P is the
+bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's two states are 2 P.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import oomcast
+from oomcast.estimation import Estimate
+
+WIDTH, BLOCKS, RANKS = 1024, 8, 8
+B = 4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
+P = BLOCKS * B
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(WIDTH, 4 * WIDTH)
+        self.fc2 = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.fc2(torch.relu(self.fc1(x)))
+
+
+def model() -> nn.Module:
+    return nn.Sequential(*(Block() for _ in range(BLOCKS)))
+
+
+def batch(batch_size: int) -> torch.Tensor:
+    return torch.randn(batch_size, WIDTH)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch).float().sum()
+
+
+JOB = SimpleNamespace(model=model, batch=batch, loss=loss)
+
+
+def ask(parallel: str, device: str = f"{RANKS}xh100-80gb", **options: Any) -> Estimate:
+    return oomcast.estimate(JOB, batch_size=4, device=device, optimizer="adamw", parallel=parallel, **options)
+
+
+def tensors(answer: Estimate) -> int:
+    """The peak without cuBLAS's workspaces."""
+    return answer.peak_allocated - answer.breakdown["workspace"]
+
+
+def close(measured: float, by_hand: float) -> bool:
+    return abs(measured - by_hand) <= 0.01 * by_hand
+
+
+@pytest.fixture(scope="module")
+def ddp() -> Estimate:
+    return ask("ddp")
+
+
+def test_ddp_holds_the_gradients_twice(ddp: Estimate) -> None:
+    """Parameters, gradients, buckets, two states; in the step foreach's temporary."""
+    assert close(tensors(ddp), 6 * P)
+    assert close(ddp.breakdown["parameter"], P)
+    assert close(ddp.breakdown["optimizer_state"], 2 * P)
+
+
+def test_an_answer_for_several_gpus_has_its_ranks(ddp: Estimate) -> None:
+    assert [(kind.rank, kind.count, kind.role) for kind in ddp.ranks] == [(0, RANKS, "every rank")]
+    assert ddp.ranks[0].device_total == ddp.device_total
+    assert ddp.breakdown["communication"] > 0
+    assert ddp.device_total == sum(ddp.breakdown.values())
+
+
+def test_fsdp2_holds_shards_and_two_blocks() -> None:
+    """In backward, when the last but one block is done: states 3 P / N, its gradients but for two blocks', and four
+    times a block: gathered, the next one gathered ahead, its gradients, their buffer for the reduction."""
+    answer = ask("fsdp2")
+    assert close(tensors(answer), 3 * P / RANKS + (BLOCKS - 2) / BLOCKS * P / RANKS + 4 * B)
+    assert close(answer.breakdown["parameter"], P / RANKS)
+
+
+def test_fsdp2_with_copies_holds_larger_shards() -> None:
+    shards = RANKS // 2
+    answer = ask("fsdp2,replicate=2")
+    assert close(tensors(answer), 3 * P / shards + (BLOCKS - 2) / BLOCKS * P / shards + 4 * B)
+
+
+def test_fsdp2_offloaded_holds_no_states() -> None:
+    answer = ask("fsdp2,offload")
+    assert answer.breakdown["optimizer_state"] == 0
+    assert tensors(answer) < 5 * B
+
+
+def test_fsdp_holds_shards() -> None:
+    answer = ask("fsdp")
+    assert close(answer.breakdown["parameter"], P / RANKS)
+    assert close(answer.breakdown["optimizer_state"], 2 * P / RANKS)
+    assert any("record_stream" in sentence for sentence in answer.assumptions)
+
+
+def test_tensor_parallelism_cuts_the_layers() -> None:
+    """Weights and the first layer's bias are cut, the second's bias is whole; in the step foreach's temporary."""
+    whole = BLOCKS * 4 * WIDTH
+    assert close(tensors(ask("tp=8")), 5 * ((P - whole) / RANKS + whole))
+
+
+def test_tensor_parallelism_beside_ddp_and_fsdp2() -> None:
+    assert close(tensors(ask("ddp,tp=2")), 6 * P / 2)
+    answer = ask("fsdp2,tp=2")
+    assert close(answer.breakdown["parameter"], P / RANKS)
+    assert close(tensors(answer), 3 * P / RANKS + (BLOCKS - 2) / BLOCKS * P / RANKS + 4 * B / 2)
+
+
+deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed")
+BUCKET = 4 * 500_000_000
+"""DeepSpeed's default: so many elements."""
+
+
+@deepspeed
+@pytest.mark.parametrize("stage", ["zero1", "zero2"])
+def test_zero_1_and_2_keep_parameters_whole(stage: str) -> None:
+    """The parameters, their fp32 shard, its two states, gradients, and the bucket they are reduced in."""
+    answer = ask(stage)
+    assert close(tensors(answer), P + P / RANKS + 2 * P / RANKS + P + BUCKET)
+
+
+@deepspeed
+def test_zero_3_shards_the_parameters() -> None:
+    """Shards of parameters, masters, gradients and two states, the bucket; all parameters gathered (up to a billion
+    stay so). When backward ends, two more: the gradients, which were lent to the stream that copies them into the
+    bucket and whose blocks come back late, and what is joined to be scattered."""
+    answer = ask("zero3")
+    assert close(tensors(answer), 5 * P / RANKS + BUCKET + 3 * P)
+    assert close(answer.breakdown["optimizer_state"], 2 * P / RANKS)
+
+
+@pytest.mark.parametrize(
+    ("job", "layout", "words"),
+    [
+        (JOB, "tp=3", "tp=3 does not divide"),
+        (SimpleNamespace(model=lambda: nn.Linear(8, 8), batch=lambda n: torch.randn(n, 8)), "tp=3",
+         "do not tell which are cut by columns"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_cut_is_told(job: Any, layout: str, words: str) -> None:
+    with pytest.raises(oomcast.errors.BadInput) as refused:
+        oomcast.estimate(job, batch_size=4, device="3xh100-80gb", parallel=layout)
+    assert words in str(refused.value)
+
+
+def test_searches_ask_for_one_rank() -> None:
+    with pytest.raises(oomcast.errors.BadInput, match="add --parallel ddp, fsdp2"):
+        oomcast.fit(JOB, device="8xh100-80gb")
+    with pytest.raises(oomcast.errors.BadInput, match="the stages of pp=2 differ; name one with --rank"):
+        oomcast.fit(JOB, device="2xh100-80gb", parallel="pp=2")
+    with pytest.raises(oomcast.errors.BadInput, match="several GPUs are offered for PyTorch jobs, not for jax"):
+        oomcast.estimate(JOB, batch_size=1, device="2xh100-80gb", parallel="ddp", framework="jax")
+
+
+def test_a_job_that_does_not_say_how_it_uses_several_gpus() -> None:
+    with pytest.raises(oomcast.errors.BadInput, match="add --parallel ddp, fsdp2"):
+        oomcast.estimate(JOB, batch_size=4, device="8xh100-80gb")
+
+
+def test_the_stages_of_a_pipeline_are_told_each() -> None:
+    """Two blocks a stage: parameters, gradients, two states and foreach's temporary; buffers of a few rows."""
+    answer = ask("pp=4", "4xh100-80gb")
+    assert [kind.role for kind in answer.ranks] == [f"stage {number} of 4" for number in (1, 2, 3, 4)]
+    for kind in answer.ranks:
+        assert close(kind.peak_allocated - answer.breakdown["workspace"], 5 * P / 4)
+    assert answer.device_total == max(kind.device_total for kind in answer.ranks)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"parallel": "pp=3", "device": "3xh100-80gb"}, "pp=3 does not divide the 8 blocks"),
+        ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
+        ({"parallel": "cp=2", "device": "2xh100-80gb"}, "cp=N is not offered for job files yet"),
+    ],
+)
+def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(oomcast.errors.BadInput) as refused:
+        ask(**options)
+    assert words in str(refused.value)

@@ -1,0 +1,70 @@
+"""Scripts of torchrun as one of their ranks: they run as they are, or end with a sentence; they never wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import oomcast
+from oomcast.errors import BadInput
+
+WIDTH, LAYERS = 1024, 8
+P = 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
+
+DDP = f"""
+import os, torch, torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("nccl")
+device = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(device)
+assert dist.get_world_size() == 4 == torch.cuda.device_count() == int(os.environ["WORLD_SIZE"])
+model = nn.Sequential(*(nn.Linear({WIDTH}, {WIDTH}) for _ in range({LAYERS}))).to(device)
+model = nn.parallel.DistributedDataParallel(model, device_ids=[device])
+optimizer = torch.optim.AdamW(model.parameters())
+names = [None] * 4
+dist.all_gather_object(names, f"rank {{dist.get_rank()}}")
+for _ in range(4):
+    optimizer.zero_grad()
+    loss = model(torch.randn(4, {WIDTH}, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+    dist.all_reduce(loss.detach())
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_ddp_script_holds_what_ddp_holds(tmp_path: Path, rank: int | None) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DDP)
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb", rank=rank)
+    tensors = answer.peak_allocated - answer.breakdown["workspace"]
+    assert abs(tensors - 6 * P) < 0.01 * 6 * P
+    assert answer.ranks[0].rank == (rank or 0)
+
+
+def test_a_line_with_other_processes_than_gpus(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("pass\n")
+    with pytest.raises(BadInput, match="starts 8 processes, one for each GPU, but the device has 4; name"):
+        oomcast.run(["torchrun", "--nproc_per_node", "8", str(script)], device="4xa100-40gb")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("box = [None]; dist.broadcast_object_list(box, src=0)", "rank 1 waits in broadcast_object_list"),
+        ("dist.recv_object_list([None], src=3)", "for an object of rank 3"),
+        ("dist.distributed_c10d._get_default_store().get('from elsewhere')", "the entry '.*from elsewhere'"),
+        ("dist.init_process_group('nccl', world_size=2, rank=0)", "asks for a process group of 2 ranks"),
+    ],
+)
+def test_what_another_rank_would_send_is_told_and_not_waited_for(tmp_path: Path, lines: str, words: str) -> None:
+    script = tmp_path / "train.py"
+    start = "" if "init_process_group" in lines else "dist.init_process_group('nccl')\n"
+    script.write_text(f"import torch, torch.distributed as dist\n{start}{lines}\n")
+    with pytest.raises(BadInput, match=words):
+        oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb", rank=1)

@@ -1,0 +1,332 @@
+"""Whole scripts on the virtual GPU: what they hold, when they are stopped, what is said of those that end otherwise."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import oomcast
+from oomcast.errors import BadInput, CaptureFailed, JobFailed, TookTooLong
+from oomcast.estimation import Estimate, Verdict
+from oomcast.report.estimate_text import render_estimate
+from oomcast.trace import Ending
+
+START = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+def step():
+    loss = model(torch.randn(64, 1024, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+"""
+MiB = 1 << 20
+PARAMETERS = 2 * 1024 * 1025 * 4
+
+
+def run(tmp_path: Path, body: str, *arguments: str, start: str = START, **options: Any) -> Estimate:
+    path = tmp_path / "train.py"
+    path.write_text(start + textwrap.dedent(body))
+    return oomcast.run([str(path), *arguments], device="a100-40gb", **options)
+
+
+def line_of(tmp_path: Path, text: str) -> int:
+    lines = (tmp_path / "train.py").read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_an_endless_loop_is_stopped_when_its_peak_repeats(tmp_path: Path) -> None:
+    answer = run(tmp_path, "while True:\n    step()\n")
+    assert answer.verdict is Verdict.FITS
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY
+    assert answer.script.not_seen == ("evaluation", "checkpoint saving")
+    assert answer.breakdown["optimizer_state"] >= 2 * PARAMETERS
+    assert {"forward", "backward", "optimizer"} <= set(answer.highest_by_phase)
+
+
+def test_arguments_folder_and_environment_are_the_scripts_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WIDTH", "256")
+    (tmp_path / "helper.py").write_text("HEIGHT = 512\n")
+    body = """
+    import os, sys
+    from helper import HEIGHT
+    assert __name__ == "__main__" and sys.modules["__main__"].START
+    assert os.path.samefile(os.getcwd(), os.path.dirname(os.path.abspath(__file__)))
+    big = torch.empty(int(sys.argv[1]), int(os.environ["WIDTH"]), HEIGHT, device="cuda")
+    """
+    answer = run(tmp_path, body, "7", start="import torch\nSTART = True\n")
+    assert answer.peak_allocated == 7 * 256 * 512 * 4
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED
+
+
+def test_fits_is_never_said_before_a_second_step(tmp_path: Path) -> None:
+    one_step = run(tmp_path, "step()\n")
+    assert one_step.verdict is Verdict.UNKNOWN
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_estimate(one_step))
+    assert "will not exceed" not in console.file.getvalue()  # type: ignore[attr-defined]
+    assert run(tmp_path, "step(); step()\n").verdict is Verdict.FITS
+    too_large = run(tmp_path, "x = torch.empty(1 << 36, device='cuda')\n")
+    assert too_large.verdict is Verdict.OOM
+
+
+def test_evaluation_and_saving_are_phases_and_epochs_are_cut_short(tmp_path: Path) -> None:
+    body = """
+    from torch.utils.data import DataLoader, TensorDataset
+    loader = DataLoader(TensorDataset(torch.randn(4096, 1024)), batch_size=4)
+    for epoch in range(100):
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x.cuda()).square().mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            model(torch.zeros(32768, 1024, device="cuda"))
+        torch.save(model.state_dict(), sys.argv[1])
+    """
+    answer = run(tmp_path, body, str(tmp_path / "model.pt"))
+    assert not (tmp_path / "model.pt").exists()
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY
+    assert answer.script.optimizer_steps == 3
+    assert answer.script.not_seen == ()
+    assert answer.peak.phase == "evaluation"
+    assert answer.highest_by_phase["evaluation"][0] > 2 * 128 * MiB
+
+
+def test_two_optimizers_and_an_update_by_hand_are_steps(tmp_path: Path) -> None:
+    gan = """
+    other = nn.Linear(1024, 2048).cuda()
+    second = torch.optim.SGD(other.parameters(), momentum=0.9)
+    while True:
+        step()
+        other(torch.randn(8, 1024, device="cuda")).mean().backward()
+        second.step()
+        second.zero_grad()
+    """
+    answer = run(tmp_path, gan)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY
+    assert answer.script.optimizer_steps % 2 == 0
+    by_hand = """
+    while True:
+        model(torch.randn(64, 1024, device="cuda")).square().mean().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+            parameter.grad = None
+    """
+    answer = run(tmp_path, by_hand)
+    assert answer.verdict is Verdict.FITS
+    assert answer.breakdown["optimizer_state"] == 0
+
+
+def test_a_step_that_keeps_memory_is_told(tmp_path: Path) -> None:
+    body = """
+    kept = []
+    while True:
+        step()
+        kept.append(torch.empty(1 << 20, device="cuda"))
+    """
+    answer = run(tmp_path, body, max_steps=8)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.MAX_STEPS
+    assert "something keeps the memory" in answer.script.reason
+
+
+def test_repeated_forwards_without_gradients_are_run_three_times(tmp_path: Path) -> None:
+    body = """
+    ran = 0
+    def count(*_):
+        global ran
+        ran += 1
+    model[0].register_forward_hook(count)
+    with torch.no_grad():
+        for _ in range(2000):
+            out = model(torch.randn(64, 1024, device="cuda"))
+            assert out.shape == (64, 1024) and out.is_cuda and not out.requires_grad
+    assert ran == 3, ran
+    for _ in range(2):
+        for _ in range(40):
+            model(torch.randn(64, 1024, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert ran == 9, ran
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert answer.script.optimizer_steps == 2
+    assert any("forwards of a form" in sentence for sentence in answer.assumptions)
+
+
+def test_settings_of_the_script_are_heeded(tmp_path: Path) -> None:
+    body = """
+    import os
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    torch.backends.cudnn.benchmark = True
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.cudnn_benchmark
+    assert answer.script.alloc_conf == "expandable_segments:True"
+
+
+def test_a_script_that_fails_after_two_steps_gives_what_was_seen(tmp_path: Path) -> None:
+    answer = run(tmp_path, "step(); step()\nraise KeyError('validation')  # here\n")
+    assert answer.verdict is Verdict.FITS
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FAILED
+    assert f"KeyError: 'validation' ({tmp_path}/train.py:{line_of(tmp_path, '# here')})" in answer.script.reason
+
+
+def test_an_error_in_a_step_that_was_made_up_is_told(tmp_path: Path) -> None:
+    answer = run(tmp_path, "for _ in range(7):\n    step()\nopen('absent.csv')\n")
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY
+    assert "it needs the file absent.csv, which is not there" in answer.script.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "text"),
+    [
+        ("import absent_package", JobFailed, r"needs the package absent_package.*train.py:\d+"),
+        ("open('absent.csv')", JobFailed, r"needs the file absent.csv.*train.py:\d+"),
+        ("input('name?')", JobFailed, r"asks for input.*train.py:\d+"),
+        ("import sys; sys.exit('no data')", JobFailed, "exit code 1: no data"),
+        ("import os; os._exit(3)", JobFailed, "exit code 3"),
+        ("def f(:", JobFailed, "is not valid Python"),
+        ("x = 1", BadInput, "never used the GPU"),
+        (
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('--data', required=True); p.parse_args()",
+            JobFailed,
+            "exit code 2.*required: --data",
+        ),
+    ],
+)
+def test_a_script_that_cannot_run_is_told_in_a_sentence(
+    tmp_path: Path, body: str, error: type[BadInput | CaptureFailed], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        run(tmp_path, body, start="")
+
+
+def test_a_script_that_hangs_ends_at_the_limit_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(TookTooLong, match=r"time limit of 1 s, at .*train.py:1\b"):
+        run(tmp_path, "", start="import time; time.sleep(600)\n", time_limit=1)
+    body = """
+    import signal, time
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    step()
+    while True:
+        try:
+            time.sleep(600)  # here
+        except BaseException:
+            pass
+    """
+    answer = run(tmp_path, body, time_limit=4)
+    assert answer.verdict is Verdict.UNKNOWN
+    assert answer.script is not None
+    assert answer.script.ending is Ending.TIME_LIMIT
+    assert f"train.py:{line_of(tmp_path, '# here')}" in answer.script.reason
+
+
+def test_more_processes_than_gpus_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(BadInput, match="2 processes"):
+        oomcast.run(f"torchrun --nproc_per_node 2 {tmp_path}/train.py", device="t4")
+
+
+def test_the_first_batch_can_stand_for_all(tmp_path: Path) -> None:
+    body = """
+    from torch.utils.data import DataLoader, Dataset
+    class Slow(Dataset):
+        asked = 0
+        def __len__(self):
+            return 3
+        def __getitem__(self, number):
+            Slow.asked += 1
+            return torch.randn(1024)
+    for x in DataLoader(Slow(), batch_size=64, drop_last=True):
+        assert x.shape == (64, 1024)
+        optimizer.zero_grad()
+        model(x.cuda()).square().mean().backward()
+        optimizer.step()
+    assert Slow.asked == 64, Slow.asked
+    """
+    answer = run(tmp_path, body, synthetic_data=True)
+    assert answer.script is not None
+    assert answer.script.ending is not Ending.FAILED, answer.script.reason
+    assert answer.verdict is Verdict.FITS
+    assert any("--synthetic-data" in sentence for sentence in answer.script.batches)
+
+
+def test_the_largest_samples_are_run_first(tmp_path: Path) -> None:
+    body = """
+    from torch.nn.utils.rnn import pad_sequence
+    from torch.utils.data import DataLoader
+    data = [torch.zeros(length, 1024) for length in [8] * 90 + [512, 256] + [8] * 8]
+    first = True
+    for x in DataLoader(data, batch_size=2, collate_fn=lambda rows: pad_sequence(rows, batch_first=True)):
+        if first:
+            assert x.shape == (2, 512, 1024), x.shape
+        first = False
+        optimizer.zero_grad()
+        model(x.cuda()).square().mean().backward()
+        optimizer.step()
+    """
+    answer = run(tmp_path, body, worst_batch=True)
+    assert answer.script is not None
+    assert answer.script.ending is not Ending.FAILED, answer.script.reason
+    (sentence,) = answer.script.batches
+    assert "100 samples have 8,192 values (median)" in sentence
+    assert "524,288 (largest)" in sentence
+
+
+def test_loops_that_wait_for_a_loss_end(tmp_path: Path) -> None:
+    body = """
+    x = torch.ones(8, device="cuda")
+    while x.sum().item() > 1e-3:
+        x = x * 0.5
+    while not (torch.randn(8, device="cuda").sum() < 1e-3):
+        pass
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert any("a condition that depends on data was read at" in sentence for sentence in answer.assumptions)
+
+
+def test_memory_counters_tell_a_script_what_it_holds(tmp_path: Path) -> None:
+    body = """
+    step(); step()
+    assert torch.cuda.max_memory_allocated() > 8 << 20
+    free, total = torch.cuda.mem_get_info()
+    assert 0 < free < total
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_a_virtual_gpu_gives_an_estimate() -> None:
+    torch = pytest.importorskip("torch")
+    with oomcast.virtual_gpu("a100-40gb") as gpu:
+        held = torch.empty(1 << 20, device="cuda")
+        answer = gpu.estimate()
+        del held
+    assert answer.peak_allocated == 4 * MiB
+    assert answer.device == "a100-40gb"

@@ -1,0 +1,100 @@
+"""Inference, evaluation and generation: no gradients, a cache of the right size, prefill and decode told apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from oomcast.capture.torch.run import capture_here
+from oomcast.errors import BadInput
+from oomcast.spec import Spec
+from oomcast.trace import Category, Phase, Trace
+
+HIDDEN, LAYERS, HEADS, KV_HEADS, PROMPT, NEW, BATCH = 64, 2, 4, 2, 32, 40, 3
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "intermediate_size": 128,
+    "vocab_size": 512,
+}
+
+
+def traced(folder: Path, config: dict[str, Any], **options: Any) -> Trace:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return capture_here(Spec.read(path, **{"device": "a100-40gb", "batch_size": BATCH, "seq_len": PROMPT, **options}))
+
+
+def phases(trace: Trace) -> set[Phase]:
+    return {mark.phase for mark in trace.marks}
+
+
+@pytest.mark.parametrize("phase", ["inference", "eval"])
+def test_a_forward_pass_makes_no_gradients_and_no_states(phase: str, tmp_path: Path) -> None:
+    trace = traced(tmp_path, LLAMA, phase=phase)
+    made = {allocation.category for allocation in trace.allocations}
+    assert Category.PARAMETER in made
+    assert not made & {Category.GRADIENT, Category.OPTIMIZER_STATE}
+    assert Phase.BACKWARD not in phases(trace)
+
+
+def test_the_cache_of_a_generation_holds_prompt_and_new_tokens(tmp_path: Path) -> None:
+    trace = traced(tmp_path, LLAMA, phase="generate", new_tokens=NEW)
+    assert {Phase.PREFILL, Phase.DECODE} <= phases(trace)
+    per_layer = BATCH * KV_HEADS * (HIDDEN // HEADS) * 4
+    cached = [
+        a.nbytes for a in trace.allocations if a.phase is Phase.DECODE and a.nbytes == per_layer * (PROMPT + NEW - 1)
+    ]
+    assert len(cached) == 2 * LAYERS  # keys and values of the last step, each layer's
+    assert any("of 39 steps after the prompt" in sentence for sentence in trace.assumptions)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "t5", "d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 4, "d_kv": 8, "vocab_size": 256},
+        {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 256, "state_size": 8},
+        {**LLAMA, "model_type": "mistral", "sliding_window": 8},
+    ],
+    ids=lambda config: config["model_type"],
+)
+def test_other_kinds_of_caches_generate_too(config: dict[str, Any], tmp_path: Path) -> None:
+    trace = traced(tmp_path, config, phase="generate", new_tokens=4)
+    assert {Phase.PREFILL, Phase.DECODE} <= phases(trace)
+
+
+def test_what_cannot_generate_is_told(tmp_path: Path) -> None:
+    bert = {
+        "model_type": "vit",
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    with pytest.raises(BadInput, match="use --phase inference"):
+        traced(tmp_path, bert, phase="generate", seq_len=None)
+    with pytest.raises(BadInput, match="for models of transformers"):
+        capture_here(Spec.read("zoo:mlp", device="a100-40gb", batch_size=1, phase="generate"))
+
+
+def test_a_model_in_eval_mode_or_without_labels_is_said_to_be_trained() -> None:
+    def model() -> torch.nn.Module:
+        return torch.nn.Linear(4, 4).eval()
+
+    job = SimpleNamespace(model=model, batch=lambda batch_size: torch.randn(batch_size, 4))
+    said = capture_here(Spec.read(job, device="a100-40gb", batch_size=2, steps=1)).assumptions
+    assert any("eval mode" in sentence for sentence in said)
+    assert any("the batch has no labels" in sentence for sentence in said)
+    quiet = SimpleNamespace(
+        model=lambda: torch.nn.Linear(4, 4), batch=lambda n: (torch.randn(n, 4), torch.zeros(n, dtype=torch.long))
+    )
+    said = capture_here(Spec.read(quiet, device="a100-40gb", batch_size=2, steps=1)).assumptions
+    assert not any("eval mode" in sentence or "no labels" in sentence for sentence in said)

@@ -1,0 +1,131 @@
+"""Quantised weights and small optimizers: what is held is what the libraries' own code allocates."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+import oomcast
+from oomcast.trace import Category
+
+GPU = "a100-40gb"
+WIDTH = 512
+
+
+def _library(name: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip(name.partition(".")[0])
+        return importlib.import_module(name)
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+
+
+def _held(value: Any) -> int:
+    """Bytes of the tensors in an optimizer's state, those that others hold included."""
+    if is_traceable_wrapper_subclass(value):
+        return sum(_held(getattr(value, name)) for name in value.__tensor_flatten__()[0])
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, dict):
+        return sum(map(_held, value.values()))
+    return 0
+
+
+def _on_cpu(make: Callable[[Any], torch.optim.Optimizer]) -> int:
+    model = _layers()
+    optimizer = make(model.parameters())
+    model(torch.zeros(2, WIDTH)).sum().backward()
+    optimizer.step()
+    return sum(map(_held, optimizer.state.values()))
+
+
+def _on_virtual_gpu(make: Callable[[Any], torch.optim.Optimizer]) -> tuple[int, int]:
+    with oomcast.virtual_gpu(GPU) as gpu:
+        model = _layers().cuda()
+        optimizer = make(model.parameters())
+        for _ in range(2):
+            model(torch.zeros(2, WIDTH, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        trace = gpu.trace()
+    labelled = sum(a.nbytes for a in trace.allocations if a.category is Category.OPTIMIZER_STATE)
+    largest = max(a.nbytes for a in trace.allocations if a.category is Category.TEMPORARY)
+    return labelled, largest
+
+
+@pytest.mark.parametrize("name", ["AdamW8bit", "Lion8bit", "AdamW", "AdEMAMix8bit"])
+def test_bitsandbytes_optimizers(name: str) -> None:
+    make = getattr(_library("bitsandbytes").optim, name)
+    assert _on_virtual_gpu(make)[0] == pytest.approx(_on_cpu(make), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
+def test_torchao_optimizers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = getattr(_library("torchao.optim"), name)
+    state, largest = _on_virtual_gpu(make)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    assert state == pytest.approx(_on_cpu(make), rel=0.02)
+    assert largest <= WIDTH * WIDTH * 4  # a gradient; the compiled step holds nothing of its own
+
+
+def test_paged_state_is_not_in_torchs_memory() -> None:
+    make = _library("bitsandbytes").optim.PagedAdamW8bit
+    with oomcast.virtual_gpu(GPU) as gpu:
+        model = _layers().cuda()
+        optimizer = make(model.parameters())
+        model(torch.zeros(2, WIDTH, device="cuda")).sum().backward()
+        before = torch.cuda.memory_allocated()
+        optimizer.step()
+        assert torch.cuda.memory_allocated() - before < 65536  # scales and maps; two moments would be 526 KB
+        assert any("unified memory" in sentence for sentence in gpu.trace().assumptions)
+
+
+@pytest.mark.parametrize(
+    ("double", "bits"),
+    [(False, 4 + 32 / 64), (True, 4 + 8 / 64 + 32 / 64 / 256)],
+    ids=["nf4", "nf4 with double quantisation"],
+)
+def test_four_bit_weights(double: bool, bits: float) -> None:
+    kinds = _library("bitsandbytes").nn
+    with oomcast.virtual_gpu(GPU) as gpu:
+        layer = kinds.Linear4bit(
+            2048, 2048, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4", compress_statistics=double
+        ).cuda()
+        assert isinstance(layer.weight, kinds.Params4bit)
+        assert torch.cuda.memory_allocated() == pytest.approx(2048 * 2048 * bits / 8, rel=0.01)
+        x = torch.zeros(64, 2048, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        layer(x).sum().backward()
+        assert x.grad is not None
+        assert layer.weight.grad is None
+        trace = gpu.trace()
+    assert not trace.unsupported
+    assert any(a.nbytes == 2048 * 2048 * 2 and a.category is Category.WORKSPACE for a in trace.allocations)
+
+
+def test_eight_bit_weights() -> None:
+    kinds = _library("bitsandbytes").nn
+    with oomcast.virtual_gpu(GPU):
+        layer = kinds.Linear8bitLt(2048, 2048, bias=False, has_fp16_weights=False).cuda()
+        assert torch.cuda.memory_allocated() == pytest.approx(2048 * 2048, rel=0.01)
+        x = torch.zeros(4, 2048, device="cuda", dtype=torch.float16, requires_grad=True)
+        layer(x).sum().backward()
+
+
+@pytest.mark.parametrize(("config", "per_value"), [("Int8WeightOnlyConfig", 1.0), ("Float8WeightOnlyConfig", 1.0)])
+def test_torchao_weights(config: str, per_value: float) -> None:
+    quantization = _library("torchao.quantization")
+    with oomcast.virtual_gpu("h100-sxm"):
+        model = nn.Sequential(nn.Linear(2048, 2048, bias=False)).to(torch.bfloat16).cuda()
+        quantization.quantize_(model, getattr(quantization, config)())
+        assert torch.cuda.memory_allocated() == pytest.approx(2048 * 2048 * per_value, rel=0.02)
+        model(torch.zeros(4, 2048, device="cuda", dtype=torch.bfloat16))

@@ -1,0 +1,141 @@
+"""Fine-tuning on the virtual GPU: what adapters, quantised weights, losses and optimizers hold, byte by byte."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomcast.capture.torch.run import capture_here
+from oomcast.errors import BadInput, UnknownName
+from oomcast.spec import Spec
+from oomcast.trace import Category, EventKind, Trace
+
+HIDDEN, LAYERS, WIDE, VOCABULARY, TOKENS, RANK = 128, 2, 256, 2048, 64, 4
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": WIDE,
+    "vocab_size": VOCABULARY,
+}
+LINEAR = LAYERS * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDE)
+"""Weights of the blocks' linear layers: what is quantised."""
+REST = 2 * VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
+"""Embedding, head and norms."""
+LORA = LAYERS * RANK * (4 * 2 * HIDDEN + 3 * (HIDDEN + WIDE))
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return str(path)
+
+
+def traced(job: str, **options: Any) -> Trace:
+    settings = {"device": "a100-40gb", "batch_size": 2, "seq_len": TOKENS, "steps": 2, "optimizer": "adamw", **options}
+    return capture_here(Spec.read(job, **settings))
+
+
+def held(trace: Trace, category: Category) -> int:
+    """The most bytes of a category that are alive at once."""
+    now = most = 0
+    for event in trace.events:
+        if event.kind in (EventKind.ALLOCATE, EventKind.FREE) and trace.allocations[event.index].category is category:
+            size = trace.allocations[event.index].nbytes
+            now += size if event.kind is EventKind.ALLOCATE else -size
+            most = max(most, now)
+    return most
+
+
+def peak(trace: Trace) -> int:
+    now = most = 0
+    for event in trace.events:
+        size = trace.allocations[event.index].nbytes if event.kind in (EventKind.ALLOCATE, EventKind.FREE) else 0
+        now += size if event.kind is EventKind.ALLOCATE else -size
+        most = max(most, now)
+    return most
+
+
+@needs("peft")
+def test_lora_trains_its_own_parameters_alone(llama: str) -> None:
+    trace = traced(llama, weights="bf16", precision="amp-bf16", adapter=f"lora,r={RANK},target_modules=all-linear")
+    assert held(trace, Category.PARAMETER) == 2 * (LINEAR + REST) + 4 * LORA
+    assert held(trace, Category.GRADIENT) == 4 * LORA
+    assert 8 * LORA <= held(trace, Category.OPTIMIZER_STATE) <= 8 * LORA + 8 * 14 * LAYERS
+    in_half = traced(llama, weights="bf16", precision="bf16", trained_weights="bf16", adapter=f"lora,r={RANK}")
+    assert held(in_half, Category.GRADIENT) == 2 * LAYERS * 2 * RANK * 2 * HIDDEN  # peft's own targets: q and v
+
+
+@needs("peft")
+@needs("bitsandbytes")
+def test_quantised_weights_hold_half_a_byte_and_their_scales(llama: str) -> None:
+    adapter = f"lora,r={RANK},target_modules=all-linear"
+    trace = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization="nf4")
+    blocks = LINEAR // 64
+    weights = [a.nbytes for a in trace.allocations if a.dtype == "uint8" and a.category is Category.PARAMETER]
+    assert sum(weights) == LINEAR // 2
+    scales = [a.nbytes for a in trace.allocations if a.operator.endswith("quantize_4bit") and a.dtype == "float32"]
+    assert sum(scales) == 4 * blocks
+    upcast = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization="nf4", upcast_rest=True)
+    assert held(upcast, Category.PARAMETER) - held(trace, Category.PARAMETER) == 2 * REST
+
+
+@needs("peft")
+def test_unknown_adapters_and_settings_that_peft_refuses_are_one_sentence(llama: str) -> None:
+    with pytest.raises(UnknownName, match="adapter 'magic'"):
+        traced(llama, adapter="magic")
+    with pytest.raises(BadInput, match="peft refuses the adapter"):
+        traced(llama, adapter="lora,target_modules=nowhere")
+
+
+def test_a_loss_in_chunks_never_holds_all_logits_twice(llama: str) -> None:
+    whole, chunks = (traced(llama, batch_size=16, optimizer="sgd", loss_chunks=n) for n in (1, 8))
+    logits = 4 * 16 * TOKENS * VOCABULARY
+    assert peak(chunks) < peak(whole) - logits // 2
+
+
+def test_preferences_hold_a_reference_model_beside_the_trained_one(llama: str) -> None:
+    plain = traced(llama, optimizer="sgd", training_loop="hf-trainer")
+    pairs = traced(llama, optimizer="sgd", objective="dpo")
+    assert peak(pairs) >= peak(plain) + 4 * (LINEAR + REST)
+
+
+def test_a_step_in_backward_keeps_no_gradients_and_master_weights_are_copies(llama: str) -> None:
+    apart = traced(llama, optimizer="sgd", optimizer_in_backward=True)
+    together = traced(llama, optimizer="sgd")
+    assert held(apart, Category.GRADIENT) < held(together, Category.GRADIENT) // 2
+    half = traced(llama, optimizer="adamw", weights="bf16", master_weights=True)
+    assert held(half, Category.PARAMETER) == (2 + 4) * (LINEAR + REST)
+    assert peak(half) >= (2 + 2 + 4 + 8) * (LINEAR + REST)
+
+
+def test_only_the_last_blocks_are_trained(llama: str) -> None:
+    trace = traced(llama, optimizer="sgd", trained_layers=1)
+    assert held(trace, Category.GRADIENT) == 4 * (LINEAR // LAYERS + 2 * HIDDEN)
+    with pytest.raises(BadInput, match="has 2 blocks"):
+        traced(llama, trained_layers=5)
+
+
+def test_a_job_file_builds_its_own_model(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"--loss-chunks is for models of transformers"):
+        capture_here(Spec.read("zoo:mlp", device="a100-40gb", batch_size=1, loss_chunks=2))
+
+
+def test_a_configuration_without_lengths_asks_for_them(tmp_path: Path, llama: str) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 0}}))
+    with pytest.raises(BadInput, match="does not say how long its samples are; give --seq-len"):
+        capture_here(Spec.read(path, device="a100-40gb", model=llama))
+    trace = capture_here(Spec.read(path, device="a100-40gb", model=llama, seq_len=TOKENS))
+    assert any("configuration of DeepSpeed" in sentence for sentence in trace.assumptions)

@@ -1,0 +1,18 @@
+"""The runs behind the documented figures of testing-based estimation: they are here, and the fits come out of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.benchmarks.tbem import CAMPAIGNS, LEAST_CHECKS, MOST_ERROR, MOST_RUNS, fitted
+from oomcast.methods.tbem import read_campaign
+
+
+@pytest.mark.parametrize("name", ["own_torch", "own_keras"])
+def test_a_campaign_on_an_own_job_file_is_within_three_percent_of_others(name: str) -> None:
+    file = CAMPAIGNS / f"{name}.toml"
+    gap = fitted(read_campaign(file), file)
+    assert len(gap.runs) <= MOST_RUNS
+    assert len(gap.checks) >= LEAST_CHECKS
+    assert gap.mape(gap.checks).gap <= MOST_ERROR
+    assert gap.graph == gap.framework, "SGV is from the framework's own graph"

@@ -1,0 +1,91 @@
+"""The one builder of traces: blocks, what they are for, and what is told beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oomcast.trace import BrokenTrace, Category, EventKind, KernelCall, Mark, Phase, TraceBuilder, peak_of, verify
+
+
+def test_what_a_block_is_for_may_be_said_at_once_later_or_never() -> None:
+    builder = TraceBuilder()
+    weight = builder.allocate(400, None, "to_device")
+    builder.enter(Phase.FORWARD, 0)
+    kept = builder.allocate(100, None, "aten.mm", "fc", "job.py:3", (5, 5), "float32")
+    gone = builder.allocate(50, None, "aten.relu")
+    planned = builder.allocate(30, Category.TEMPORARY, "fusion", phase=Phase.OPTIMIZER)
+    builder.free(gone)
+    builder.enter(Phase.BACKWARD, 0)
+    assert weight is not None
+    builder.label(weight, Category.PARAMETER, "fc.weight")
+    builder.label(weight, Category.BUFFER, "alias")  # the first word stands
+    trace = builder.trace({"python": "3"}, {"job": "job.py"})
+    verify(trace)
+
+    assert [a.category for a in trace.allocations] == [
+        Category.PARAMETER,
+        Category.ACTIVATION,
+        Category.TEMPORARY,
+        Category.TEMPORARY,
+    ]
+    assert trace.allocations[0].module == "fc.weight"
+    assert trace.allocations[1].shape == (5, 5)
+    assert [a.phase for a in trace.allocations] == [Phase.BUILD, Phase.FORWARD, Phase.FORWARD, Phase.OPTIMIZER]
+    assert builder.live() == (weight, kept, planned)
+    assert trace.marks == (Mark(0, Phase.BUILD, -1), Mark(1, Phase.FORWARD, 0), Mark(5, Phase.BACKWARD, 0))
+    assert peak_of(trace) == 580
+    assert (trace.versions, trace.workload) == ({"python": "3"}, {"job": "job.py"})
+
+
+def test_a_block_without_bytes_is_none() -> None:
+    builder = TraceBuilder()
+    builder.free(builder.allocate(0, Category.INPUT, "batch"))
+    assert builder.event_count == 0
+
+
+def test_what_dies_together_dies_in_the_order_of_birth() -> None:
+    builder = TraceBuilder()
+    blocks = [builder.allocate(size, None, "aten.to") for size in (1, 2, 3)]
+    with builder.freeing_together():
+        for block in reversed(blocks):
+            builder.free(block)
+    freed = [event.index for event in builder.trace().events if event.kind is EventKind.FREE]
+    assert freed == blocks
+
+
+def test_kernels_that_recur_are_kept_once_and_streams_are_told() -> None:
+    builder = TraceBuilder()
+    call = KernelCall("conv_fprop", ())
+    builder.kernel(call)
+    builder.stream = 1
+    builder.allocate(8, None, "aten.to")
+    builder.kernel(call)
+    builder.empty_cache()
+    trace = builder.trace()
+    assert trace.kernels == (call,)
+    assert trace.allocations[0].stream == 1
+    assert [event.kind for event in trace.events] == [
+        EventKind.KERNEL,
+        EventKind.ALLOCATE,
+        EventKind.KERNEL,
+        EventKind.EMPTY_CACHE,
+    ]
+
+
+def test_what_is_not_modelled_and_what_was_assumed_is_told() -> None:
+    builder = TraceBuilder()
+    builder.note_unsupported("custom.op")
+    builder.note_all({"custom.op": 2, "other.op": 1}, ["sizes are bounds", "sizes are bounds"])
+    builder.assume("a mask was read", about_data=True)
+    trace = builder.trace()
+    assert trace.unsupported == {"custom.op": 3, "other.op": 1}
+    assert trace.assumptions == ("sizes are bounds", "a mask was read")
+    assert builder.reads_data
+
+
+def test_a_block_cannot_be_freed_twice() -> None:
+    builder = TraceBuilder()
+    block = builder.allocate(8, None, "aten.to")
+    builder.free(block)
+    with pytest.raises(BrokenTrace, match="block 0 is freed a second time"):
+        builder.free(block)
