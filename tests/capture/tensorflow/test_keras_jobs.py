@@ -115,7 +115,11 @@ def test_live_bytes_are_those_of_tensorflow_on_a_cpu() -> None:
         "        layers.Dropout(0.1), layers.Dense(512, activation='gelu'), layers.Dense(10, activation='softmax')])\n"
         "    model.compile(optimizer='adam', loss='sparse_categorical_crossentropy', jit_compile=False)\n"
         "    return model\n"
-        "batch = numpy.zeros((512, 256), 'float32'), numpy.zeros((512,), 'int32')\n"
+        # Not where TensorFlow reads it without a copy, as chance would have it.
+        "room = numpy.zeros(512 * 256 * 4 + 128, 'uint8')\n"
+        "start = -room.ctypes.data % 64 + 16\n"
+        "x = room[start : start + 512 * 256 * 4].view('float32').reshape(512, 256)\n"
+        "batch = x, numpy.zeros((512,), 'int32')\n"
         "print(json.dumps(figures_of_step(build, batch)))\n"
     )
     environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1"}
@@ -123,4 +127,4 @@ def test_live_bytes_are_those_of_tensorflow_on_a_cpu() -> None:
     figures = json.loads(ran.stdout.splitlines()[-1])
 
     assert figures["events"] > 100
-    assert abs(figures["estimated"] / figures["measured"] - 1) < 0.02
+    assert abs(figures["estimated"] / figures["measured"] - 1) < 0.001
