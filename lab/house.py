@@ -53,7 +53,7 @@ def wide_functions(module: Module, most: int = MOST_PARAMETERS) -> Iterator[tupl
     for node in ast.walk(module.tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = node.args
-            names = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+            names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
             count = len([name for name in names if name not in ("self", "cls")])
             if count > most:
                 yield f"{classes[id(node)]}.{node.name}" if id(node) in classes else node.name, count
@@ -85,20 +85,22 @@ def run(options: argparse.Namespace) -> int:
 
 def _figures() -> dict[str, Any]:
     listed = modules()
-    core = [one for one in listed if not one.name.startswith(METHODS)]
-    public = {name for one in listed if one.path.name == "__init__.py" for name in one.exported or ()}
+    core = [module for module in listed if not module.name.startswith(METHODS)]
+    public = {name for module in listed if module.path.name == "__init__.py" for name in module.exported or ()}
     wide = {
-        f"{one.name}:{name}": count
-        for one in listed
-        for name, count in wide_functions(one)
+        f"{module.name}:{name}": count
+        for module in listed
+        for name, count in wide_functions(module)
         if not is_public(name, public)
     }
     return {
         "files": len(listed),
-        "lines": sum(one.lines for one in listed),
+        "lines": sum(module.lines for module in listed),
         "files of the core": len(core),
-        "lines of the core": sum(one.lines for one in core),
-        "private modules": len([one for one in listed if one.path.name.startswith("_") and "__" not in one.path.name]),
+        "lines of the core": sum(module.lines for module in core),
+        "private modules": len(
+            [module for module in listed if module.path.name.startswith("_") and "__" not in module.path.name]
+        ),
         f"functions above {MOST_PARAMETERS} parameters, not public": len(wide),
         "the widest": max(wide, key=lambda name: wide[name]) if wide else "none",
         "files that run in one estimate": _files_of_one_estimate(),

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     named = ESTIMATORS if options.estimators == ["all"] else options.estimators
     estimators = check_estimators(named)
     sets = read_figures(options.data) if options.folder is None else read_sets(options.folder, options.data)
-    chosen = {one.name: sample(one.cases, options.rows) for one in sets if one.cases}
+    chosen = {data_set.name: sample(data_set.cases, options.rows) for data_set in sets if data_set.cases}
     results = _run(chosen, estimators, options)
     report = make_report(sets, results, estimators, worst_rows=options.worst, families=options.families)
     if options.write_interval is not None:

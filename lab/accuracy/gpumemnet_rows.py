@@ -39,8 +39,8 @@ def read_mlp_step2(path: Path) -> CaseSet:
 
 def read_cnn(path: Path) -> CaseSet:
     made = [_cnn(row) for row in read_rows(path, (*_COLUMNS, "Status"))]
-    cases = tuple(one for one in made if isinstance(one, Case))
-    return CaseSet("gpumemnet_cnn", cases, tuple(one for one in made if isinstance(one, Skipped)))
+    cases = tuple(row for row in made if isinstance(row, Case))
+    return CaseSet("gpumemnet_cnn", cases, tuple(row for row in made if isinstance(row, Skipped)))
 
 
 def read_transformer(path: Path) -> CaseSet:

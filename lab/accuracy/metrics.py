@@ -62,12 +62,12 @@ class Score:
 
 
 def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) -> Score:
-    known = [one for one in judged if one.truth is not None]
-    between = [one.low <= one.truth <= one.high for one in known if None not in (one.low, one.high)]  # type: ignore[operator]
-    bounded = [one.bound / one.truth for one in known if one.bound is not None]  # type: ignore[operator]
-    errors = [abs(one.error) for one in known]
-    ran = [one.call for one in judged if one.ran]
-    oom = [not one.call for one in judged if not one.ran]
+    known = [row for row in judged if row.truth is not None]
+    between = [row.low <= row.truth <= row.high for row in known if None not in (row.low, row.high)]  # type: ignore[operator]
+    bounded = [row.bound / row.truth for row in known if row.bound is not None]  # type: ignore[operator]
+    errors = [abs(row.error) for row in known]
+    ran = [row.call for row in judged if row.ran]
+    oom = [not row.call for row in judged if not row.ran]
     return Score(
         estimator=estimator,
         data=data,
@@ -75,7 +75,7 @@ def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) 
         failed=failed,
         mre=statistics.median(errors) if errors else None,
         p90=quantile(errors, 0.9) if errors else None,
-        under=_mean(one.error < 0 for one in known),
+        under=_mean(row.error < 0 for row in known),
         covered=_mean(between),
         exceeded=_mean(ratio < 1 for ratio in bounded),
         headroom=_mean(ratio - 1 for ratio in bounded),
@@ -83,7 +83,7 @@ def score(estimator: str, data: str, judged: Sequence[Judged], failed: int = 0) 
         ooms_right=_mean(oom),
         runs=len(ran),
         ooms=len(oom),
-        seconds=statistics.median(one.seconds for one in judged) if judged else None,
+        seconds=statistics.median(row.seconds for row in judged) if judged else None,
     )
 
 

@@ -51,7 +51,7 @@ class _Axis:
 
 def plot(estimator: str, judged: Mapping[str, Sequence[Judged]], bounds: tuple[float, float]) -> str:
     """The SVG, with the interval's bounds as times the estimate; data sets without a measured figure have no panel."""
-    panels = {name: [one for one in rows if one.truth] for name, rows in judged.items()}
+    panels = {name: [row for row in rows if row.truth] for name, rows in judged.items()}
     panels = {name: rows for name, rows in panels.items() if rows}
     if not panels:
         raise BadInput("a plot needs rows with a measured figure, and there is none.")
@@ -95,8 +95,8 @@ def _panel(name: str, rows: Sequence[Judged], bounds: tuple[float, float], label
         yield f'<text class="small" x="-7" y="{PANEL - place + 4:.1f}" text-anchor="end">{tick:g}</text>'
     yield f'<path class="band" clip-path="url(#inside)" d="{_band(axis, bounds)}"/>'
     yield f'<path class="same" d="M0 {PANEL}L{PANEL} 0"/>'
-    for one in sorted(rows, key=lambda one: not _inside(one)):
-        yield _point(axis, one)
+    for row in sorted(rows, key=lambda row: not _inside(row)):
+        yield _point(axis, row)
     yield f'<text x="{PANEL / 2}" y="{PANEL + 36}" text-anchor="middle">measured</text>'
     if labelled:
         middle = PANEL / 2
@@ -104,7 +104,7 @@ def _panel(name: str, rows: Sequence[Judged], bounds: tuple[float, float], label
 
 
 def _axis(rows: Sequence[Judged]) -> _Axis:
-    values = [value for one in rows for value in (one.estimate, one.truth) if value]
+    values = [value for row in rows for value in (row.estimate, row.truth) if value]
     low, high = min(values) / 1.25, max(values) * 1.25
     # A panel of one point, or of equal ones, still shows a range around it.
     spread = max(1.0, 4 * low / high) ** 0.5
@@ -120,16 +120,16 @@ def _band(axis: _Axis, bounds: tuple[float, float]) -> str:
     return "M" + "L".join(corners) + "Z"
 
 
-def _point(axis: _Axis, one: Judged) -> str:
-    truth = one.truth or 0
-    x, y = axis.at(truth) * PANEL, PANEL - axis.at(one.estimate) * PANEL
-    told = f"measured {truth / GiB:.2f} GiB, estimated {one.estimate / GiB:.2f} GiB, {100 * one.error:+.1f} %"
-    kind = "in" if _inside(one) else "out"
+def _point(axis: _Axis, row: Judged) -> str:
+    truth = row.truth or 0
+    x, y = axis.at(truth) * PANEL, PANEL - axis.at(row.estimate) * PANEL
+    told = f"measured {truth / GiB:.2f} GiB, estimated {row.estimate / GiB:.2f} GiB, {100 * row.error:+.1f} %"
+    kind = "in" if _inside(row) else "out"
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{told}</title></circle>'
 
 
-def _inside(one: Judged) -> bool:
+def _inside(row: Judged) -> bool:
     """A baseline has no interval: nothing is outside of it."""
-    if one.low is None or one.high is None or one.truth is None:
+    if row.low is None or row.high is None or row.truth is None:
         return True
-    return one.low <= one.truth <= one.high
+    return row.low <= row.truth <= row.high

@@ -53,7 +53,7 @@ def render(report: Report) -> Group:
             parts.append(_scores(title, head, scores))
     if report.bad:
         parts.append(_worst_rows(report.bad))
-    parts.extend(_left_out(one) for one in report.sets if one.skipped)
+    parts.extend(_left_out(data_set) for data_set in report.sets if data_set.skipped)
     return Group(*parts)
 
 
@@ -66,17 +66,17 @@ def as_json(report: Report) -> dict[str, Any]:
         "families": [asdict(score) for score in report.families],
         "worst": [
             {
-                "data": one.case.data,
-                "row": one.case.row,
-                "family": one.case.family,
-                "truth": one.case.measured,
-                "estimate": one.estimate,
-                "error": round(one.error, 5),
-                "why": one.why,
+                "data": answer.case.data,
+                "row": answer.case.row,
+                "family": answer.case.family,
+                "truth": answer.case.measured,
+                "estimate": answer.estimate,
+                "error": round(answer.error, 5),
+                "why": answer.why,
             }
-            for one in report.bad
+            for answer in report.bad
         ],
-        "skipped": {one.name: dict(Counter(skip.reason for skip in one.skipped)) for one in report.sets},
+        "skipped": {data_set.name: dict(Counter(skip.reason for skip in data_set.skipped)) for data_set in report.sets},
     }
 
 
@@ -112,17 +112,23 @@ def _calls(right: float | None, count: int) -> str:
 
 def _worst_rows(bad: Sequence[Bad]) -> Table:
     table = Table("data", "row", "family", "measured", "estimate", "error", "a guess at why", title="The worst rows")
-    for one in bad:
-        measured = format_bytes(one.case.measured) if one.case.measured is not None else ""
-        error = f"{100 * one.error:+.1f} %"
+    for answer in bad:
+        measured = format_bytes(answer.case.measured) if answer.case.measured is not None else ""
+        error = f"{100 * answer.error:+.1f} %"
         table.add_row(
-            one.case.data, one.case.row, one.case.family, measured, format_bytes(one.estimate), error, one.why
+            answer.case.data,
+            answer.case.row,
+            answer.case.family,
+            measured,
+            format_bytes(answer.estimate),
+            error,
+            answer.why,
         )
     return table
 
 
-def _left_out(one: CaseSet) -> Text:
-    reasons = Counter(skip.reason for skip in one.skipped)
+def _left_out(data_set: CaseSet) -> Text:
+    reasons = Counter(skip.reason for skip in data_set.skipped)
     shown = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(6))
     more = f"; {len(reasons) - 6} more reasons" if len(reasons) > 6 else ""
-    return Text(f"{one.name}: {len(one.skipped)} rows left out: {shown}{more}")
+    return Text(f"{data_set.name}: {len(data_set.skipped)} rows left out: {shown}{more}")

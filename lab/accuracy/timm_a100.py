@@ -82,7 +82,8 @@ def _astray(rows: list[Row]) -> set[int]:
     for batches in _by_model(rows):
         for before, row, after in zip(batches, batches[1:], batches[2:], strict=False):
             (x0, y0), (x, y), (x1, y1) = (
-                (one.whole("batch_size_per_gpu"), one.number_in("value_gib")) for one in (before, row, after)
+                (neighbour.whole("batch_size_per_gpu"), neighbour.number_in("value_gib"))
+                for neighbour in (before, row, after)
             )
             line = y0 + (y1 - y0) * (x - x0) / (x1 - x0) if x1 > x0 else y
             if abs(y - line) > ASTRAY * line:

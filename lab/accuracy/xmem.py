@@ -47,8 +47,8 @@ _SPELLINGS = {"mobenetv3large": "mobilenet_v3_large", "mobenetv3small": "mobilen
 
 def read_xmem_runs(path: Path) -> CaseSet:
     made = [_case(row) for row in read_rows(path, _COLUMNS)]
-    cases = tuple(one for one in made if isinstance(one, Case))
-    return CaseSet(NAME, cases, tuple(one for one in made if isinstance(one, Skipped)))
+    cases = tuple(row for row in made if isinstance(row, Case))
+    return CaseSet(NAME, cases, tuple(row for row in made if isinstance(row, Skipped)))
 
 
 def _case(row: Row) -> Case | Skipped:

@@ -92,6 +92,6 @@ def of_advice(answer: Any) -> dict[str, Any]:
     return {
         **picked(answer, ("device", "goal", "confidence", "reached", "reachable", "failed", "captures")),
         "base": of_estimate(answer.base),
-        "single": [change(one) for one in answer.single],
-        "combined": [change(one) for one in answer.combined],
+        "single": [change(remedy) for remedy in answer.single],
+        "combined": [change(remedy) for remedy in answer.combined],
     }

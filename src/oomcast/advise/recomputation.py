@@ -66,7 +66,7 @@ def worth_recomputing(trace: Trace, barred: Collection[str] = ()) -> tuple[Recom
     passes = _passes(trace, len(live))
     if not passes:
         return ()
-    around = max(passes, key=lambda one: max(live[one.forward : one.end]))
+    around = max(passes, key=lambda span: max(live[span.forward : span.end]))
     # All passes are alike: what is gained in this one is gained in each. What is beside them stays as it is.
     for other in passes:
         if other is not around:
@@ -74,26 +74,26 @@ def worth_recomputing(trace: Trace, barred: Collection[str] = ()) -> tuple[Recom
     peak = max(live)
     made = sum(trace.allocations[i].nbytes for i, at in born.items() if around.forward <= at < around.backward)
     modules = [
-        one
-        for one in _modules(trace, around, born, freed)
-        if one.saved >= _WORTH * peak and one.name not in barred and one.gone_from < one.back_at
+        module
+        for module in _modules(trace, around, born, freed)
+        if module.saved >= _WORTH * peak and module.name not in barred and module.gone_from < module.back_at
     ]
     found: list[Recomputed] = []
     while modules:
         chain, too_large = _lowered(live, modules, int(_WORTH * peak))
         for count, (_, height) in enumerate(chain, 1):
-            chosen = [one for one, _ in chain[:count]]
+            chosen = [module for module, _ in chain[:count]]
             if height < (found[-1].peak if found else peak) - _WORTH * peak:
-                share = sum(one.made for one in chosen) / made
-                found.append(Recomputed(tuple(one.name for one in chosen), height, share))
-        modules = [one for one in modules if one not in too_large] if too_large else []
+                share = sum(module.made for module in chosen) / made
+                found.append(Recomputed(tuple(module.name for module in chosen), height, share))
+        modules = [module for module in modules if module not in too_large] if too_large else []
     return tuple(found)
 
 
 def maybe_never_called(trace: Trace, sets: Sequence[Recomputed]) -> set[str]:
     """Of these modules, those that only others' work was seen of: a Sequential is called, a list of modules is not."""
     at_work = {made.module for made in trace.allocations if made.phase is Phase.FORWARD}
-    return {name for one in sets for name in one.modules if name not in at_work}
+    return {name for recomputed in sets for name in recomputed.modules if name not in at_work}
 
 
 def _lowered(live: list[int], modules: list[_Module], least: int) -> tuple[list[tuple[_Module, int]], list[_Module]]:
@@ -107,19 +107,19 @@ def _lowered(live: list[int], modules: list[_Module], least: int) -> tuple[list[
         before = [0, *itertools.accumulate(heights, max)]
         after = [*list(itertools.accumulate(reversed(heights), max))[::-1], 0]
         options = []
-        for one in left:
-            start, end = places[one]
-            height = max(before[start], max(heights[start:end]) - one.saved, after[end])
-            options.append((height, -one.saved, one.gone_from, one))
+        for module in left:
+            start, end = places[module]
+            height = max(before[start], max(heights[start:end]) - module.saved, after[end])
+            options.append((height, -module.saved, module.gone_from, module))
         height, _, _, best = min(options)
         if max(heights) - height < least:
             break
         chain.append((best, height))
         for place in range(*places[best]):
             heights[place] -= best.saved
-        left = [one for one in left if not _overlap(one.name, best.name)]
+        left = [module for module in left if not _overlap(module.name, best.name)]
     highest = heights.index(max(heights))
-    return chain, [one for one, _ in chain if one.works_within(cuts[highest], cuts[highest + 1])]
+    return chain, [module for module, _ in chain if module.works_within(cuts[highest], cuts[highest + 1])]
 
 
 def _lives(trace: Trace) -> tuple[list[int], dict[int, int], dict[int, int]]:
@@ -180,8 +180,10 @@ def _modules(trace: Trace, around: _Pass, born: dict[int, int], freed: dict[int,
 def _output(trace: Trace, kept: list[int]) -> int:
     """The next module's to keep: the largest that the last operator left, which may leave statistics beside it."""
     made = [trace.allocations[index] for index in reversed(kept)]
-    last = itertools.takewhile(lambda one: (one.operator, one.module) == (made[0].operator, made[0].module), made)
-    return max(one.nbytes for one in last)
+    last = itertools.takewhile(
+        lambda allocation: (allocation.operator, allocation.module) == (made[0].operator, made[0].module), made
+    )
+    return max(allocation.nbytes for allocation in last)
 
 
 def _above(name: str) -> list[str]:

@@ -75,7 +75,9 @@ class TraceFamily:
         rest = [known for known in self._captured if known != near]
         while rest and len(chosen) < self.degree:
             apart = [
-                known for known in rest if all(abs(known - one) >= _APART * max(known, one) for one in (near, *chosen))
+                known
+                for known in rest
+                if all(abs(known - taken) >= _APART * max(known, taken) for taken in (near, *chosen))
             ]
             if chosen and not apart:
                 break
@@ -185,20 +187,20 @@ class _Instance:
             if twin is None:
                 return own
             seen.append(trace.allocations[twin])
-        if all(one.nbytes == own.nbytes and one.shape == own.shape for one in seen):
+        if all(version.nbytes == own.nbytes and version.shape == own.shape for version in seen):
             return own
-        counts = [math.prod(one.shape) for one in seen]
+        counts = [math.prod(version.shape) for version in seen]
         # Bytes by the shape wherever they are as many for each element; those of scratch have no shape.
         if (
             own.shape
             and all(counts)
-            and all(one.nbytes * counts[0] == own.nbytes * n for one, n in zip(seen, counts, strict=True))
+            and all(version.nbytes * counts[0] == own.nbytes * n for version, n in zip(seen, counts, strict=True))
         ):
-            shape = self._shape(tuple(one.shape for one in seen))
+            shape = self._shape(tuple(version.shape for version in seen))
             nbytes = own.nbytes * math.prod(shape) // counts[0]
         else:
             shape = own.shape
-            (nbytes,) = self._shape(tuple((one.nbytes,) for one in seen))
+            (nbytes,) = self._shape(tuple((version.nbytes,) for version in seen))
         return Allocation(
             nbytes,
             own.category,
@@ -239,13 +241,13 @@ class _Instance:
 
     def _operand(self, versions: tuple[Operand, ...]) -> Operand:
         own = versions[0]
-        if all(one == own for one in versions):
+        if all(version == own for version in versions):
             return own
-        shape = self._shape(tuple(one.shape for one in versions))
+        shape = self._shape(tuple(version.shape for version in versions))
         for layout in (_dense, _channels_last):
             if own.stride == layout(own.shape):
                 return Operand(shape, layout(shape), own.dtype)
-        return Operand(shape, self._shape(tuple(one.stride for one in versions)), own.dtype)
+        return Operand(shape, self._shape(tuple(version.stride for version in versions)), own.dtype)
 
     def _shape(self, seen: tuple[Shape, ...]) -> Shape:
         shape = self._shapes.get(seen)
@@ -258,8 +260,8 @@ class _Instance:
 def _lagrange(at: int, supports: Sequence[int]) -> list[Fraction]:
     """How much each support counts for the polynomial through all of them."""
     return [
-        math.prod((Fraction(at - other, one - other) for other in supports if other != one), start=Fraction(1))
-        for one in supports
+        math.prod((Fraction(at - other, support - other) for other in supports if other != support), start=Fraction(1))
+        for support in supports
     ]
 
 

@@ -51,16 +51,16 @@ def _table(recorded: tuple[RecordedAccuracy, ...]) -> Any:
         table.add_column(column, justify="right")
     table.add_column("runs were")
     table.add_column("oomcast")
-    for one in recorded:
+    for judged in recorded:
         table.add_row(
-            one.what,
-            one.gpu,
-            "–" if one.runs is None else str(one.runs),
-            *(_percent(share) for share in (one.median_error, one.p90_error, one.exceeded)),
-            _calls(one.fits),
-            _calls(one.ooms),
-            "kept aside" if one.kept_aside else "seen",
-            f"{one.version}, {one.date}",
+            judged.what,
+            judged.gpu,
+            "–" if judged.runs is None else str(judged.runs),
+            *(_percent(share) for share in (judged.median_error, judged.p90_error, judged.exceeded)),
+            _calls(judged.fits),
+            _calls(judged.ooms),
+            "kept aside" if judged.kept_aside else "seen",
+            f"{judged.version}, {judged.date}",
         )
     return table
 

@@ -174,4 +174,6 @@ def _others() -> dict[str, str]:
     """The commands that methods and other packages bring: name → module."""
     from importlib import metadata
 
-    return {entry.name: entry.value for entry in sorted(metadata.entry_points(group=GROUP), key=lambda one: one.name)}
+    return {
+        entry.name: entry.value for entry in sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    }

@@ -70,7 +70,7 @@ def read_accuracy(text: str) -> tuple[RecordedAccuracy, ...]:
 
 
 def accuracy_to_json(recorded: tuple[RecordedAccuracy, ...]) -> dict[str, Any]:
-    return {"schema": SCHEMA, "sets": [asdict(one) for one in recorded]}
+    return {"schema": SCHEMA, "sets": [asdict(judged) for judged in recorded]}
 
 
 def _from_json(row: dict[str, Any]) -> RecordedAccuracy:

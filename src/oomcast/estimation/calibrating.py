@@ -107,7 +107,7 @@ def calibrate(
         versions={"oomcast": __version__, **trace.versions},
     )
     calibration = (known or Calibration(target.gpu.name, target.stack.name)).with_run(measured)
-    of_before, of_after = (target.calibrated_by(one) for one in (known, calibration))
+    of_before, of_after = (target.calibrated_by(version) for version in (known, calibration))
     change = CalibrationChange(
         calibration=calibration,
         path=path,

@@ -106,7 +106,7 @@ def owner_of_option(option: str) -> str | None:
             own = options_of(find_estimator(name).options)
         except OomcastError:
             continue
-        if option in {one.name for one in own}:
+        if option in {declared.name for declared in own}:
             return name
     return None
 
@@ -167,8 +167,8 @@ def _assumed_device(name: str, device: str) -> tuple[str, ...]:
 
 def _split(chosen: Estimator, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of the estimator, and those of every job."""
-    own = {one.name for one in options_of(chosen.options)}
-    known = {one.name for one in options_of(*DESCRIPTIONS)}
+    own = {declared.name for declared in options_of(chosen.options)}
+    known = {declared.name for declared in options_of(*DESCRIPTIONS)}
     for name in given:
         if name not in own and name not in known:
             owner = owner_of_option(name)
@@ -182,4 +182,4 @@ def _split(chosen: Estimator, given: dict[str, Any]) -> tuple[dict[str, Any], di
 
 
 def _defaults() -> dict[str, Any]:
-    return {one.name: one.default for one in options_of(*DESCRIPTIONS)}
+    return {declared.name: declared.default for declared in options_of(*DESCRIPTIONS)}

@@ -104,7 +104,7 @@ def check_gpu(gpu: Gpu, driver_name: str, total_memory: int | None, where: str) 
         meant = (find_gpu(driver_name), *other_variants(driver_name))
     except UnknownName:
         meant = ()
-    if meant and gpu.name not in {one.name for one in meant}:
+    if meant and gpu.name not in {variant.name for variant in meant}:
         raise BadInput(f"{where} is from a {driver_name}, not from a {gpu.name}; give --device {meant[0].name}.")
     if total_memory is not None and abs(total_memory - gpu.total_memory) > 0.1 * gpu.total_memory:
         raise BadInput(

@@ -97,10 +97,10 @@ def chart(
     x_ticks: Iterable[tuple[float, str]] | None = None,
 ) -> str:
     """One panel. `diagonal` draws where both axes are equal, which then have one scale."""
-    points = [point for one in series for point in one.points]
+    points = [point for curve in series for point in curve.points]
     if not points:
         raise ValueError("a chart needs points")
-    points += [(x, y) for one in series for x, *sides in one.band for y in sides]
+    points += [(x, y) for curve in series for x, *sides in curve.band for y in sides]
     xs, ys = [point[0] for point in points], [point[1] for point in points]
     if diagonal:
         xs = ys = [*xs, *ys]
@@ -111,9 +111,9 @@ def chart(
     if diagonal:
         high = min(across.high, up.high)
         parts.append(_line(across, up, (0, 0), (high, high), "same"))
-    for number, one in enumerate(series):
-        parts += _drawn(one, across, up, _COLOURS[number % len(_COLOURS)])
-    parts += _legend([one.name for one in series])
+    for number, curve in enumerate(series):
+        parts += _drawn(curve, across, up, _COLOURS[number % len(_COLOURS)])
+    parts += _legend([curve.name for curve in series])
     return _svg(_WIDTH, _HEIGHT, title, parts)
 
 
@@ -164,17 +164,17 @@ def _line(across: _Axis, up: _Axis, start: tuple[float, float], end: tuple[float
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _drawn(one: Series, across: _Axis, up: _Axis, colour: str) -> Iterable[str]:
-    places = [(across.at(x), up.at(y)) for x, y in one.points]
-    if one.band:
-        edge = [(x, high) for x, _, high in one.band] + [(x, low) for x, low, _ in reversed(one.band)]
+def _drawn(curve: Series, across: _Axis, up: _Axis, colour: str) -> Iterable[str]:
+    places = [(across.at(x), up.at(y)) for x, y in curve.points]
+    if curve.band:
+        edge = [(x, high) for x, _, high in curve.band] + [(x, low) for x, low, _ in reversed(curve.band)]
         outline = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in edge)
         yield f'<polygon class="{colour} band" points="{outline}"/>'
-    if one.joined:
+    if curve.joined:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         yield f'<polyline class="{colour} line" points="{path}"/>'
-    for x, y in places if one.dots else ():
-        yield f'<circle class="{colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="{3.2 if one.joined else 4}"/>'
+    for x, y in places if curve.dots else ():
+        yield f'<circle class="{colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="{3.2 if curve.joined else 4}"/>'
 
 
 def _legend(names: Sequence[str]) -> Iterable[str]:

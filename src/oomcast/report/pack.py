@@ -76,25 +76,25 @@ def _cards(packing: Packing) -> Table:
     for heading in ("Estimated", "Usable", "Filled", "P(OOM)"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Jobs", overflow="fold")
-    for one in packing.cards:
-        usable = one.card.usable
-        if not one.jobs:
-            table.add_row(one.card.name, "–", format_bytes(usable), "free", "", "", style="dim")
+    for packed in packing.cards:
+        usable = packed.card.usable
+        if not packed.jobs:
+            table.add_row(packed.card.name, "–", format_bytes(usable), "free", "", "", style="dim")
             continue
-        listed = ", ".join(f"{job.name} ({format_bytes(job.device_total)})" for job in one.jobs)
+        listed = ", ".join(f"{job.name} ({format_bytes(job.device_total)})" for job in packed.jobs)
         table.add_row(
-            one.card.name,
-            format_bytes(one.device_total),
+            packed.card.name,
+            format_bytes(packed.device_total),
             format_bytes(usable),
-            f"{one.device_total / usable:.1%}",
-            f"{one.risk:.2%}",
+            f"{packed.device_total / usable:.1%}",
+            f"{packed.risk:.2%}",
             listed,
         )
     return table
 
 
 def _left_out(packing: Packing) -> list[Text]:
-    lines = [Text(f"{one.name}: {one.reason}.") for one in packing.left_out[:_SHOWN]]
+    lines = [Text(f"{refused.name}: {refused.reason}.") for refused in packing.left_out[:_SHOWN]]
     more = len(packing.left_out) - _SHOWN
     return lines if more <= 0 else [*lines, Text(f"and {more} more; --json lists them all.", style="dim")]
 
@@ -112,16 +112,19 @@ def packing_as_json(packing: Packing) -> dict[str, Any]:
         "gap": round(packing.gap, 6),
         "gpus": [
             {
-                "gpu": one.card.name,
-                "device": one.card.kind,
-                "usable": one.card.usable,
-                "device_total": one.device_total,
-                "p_oom": round(one.risk, 6),
-                "jobs": [{"name": job.name, "device_total": job.device_total} for job in one.jobs],
+                "gpu": packed.card.name,
+                "device": packed.card.kind,
+                "usable": packed.card.usable,
+                "device_total": packed.device_total,
+                "p_oom": round(packed.risk, 6),
+                "jobs": [{"name": job.name, "device_total": job.device_total} for job in packed.jobs],
             }
-            for one in packing.cards
+            for packed in packing.cards
         ],
-        "left_out": [{"name": one.name, "reason": one.reason, "for_room": one.for_room} for one in packing.left_out],
+        "left_out": [
+            {"name": refused.name, "reason": refused.reason, "for_room": refused.for_room}
+            for refused in packing.left_out
+        ],
         "rounds": packing.rounds,
         "cuts": packing.cuts,
         "stopped_by_clock": packing.stopped,
@@ -197,7 +200,7 @@ _COLOURS = "abcd"
 
 def draw_packing(packing: Packing) -> str:
     """One SVG, light or dark as its reader; jobs by their point estimates."""
-    largest = max(max(one.card.usable, one.device_total) for one in packing.cards)
+    largest = max(max(packed.card.usable, packed.device_total) for packed in packing.cards)
     scale = (_WIDTH - _LABEL - _RISK) / largest
     height = _TOP + _ROW * len(packing.cards) + 12
     placed, jobs = packing.placed, packing.placed + len(packing.left_out)
@@ -217,10 +220,10 @@ def draw_packing(packing: Packing) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _row(one: PackedCard, top: float, scale: float) -> list[str]:
-    parts = [f'<text x="{_LABEL - 8}" y="{top + 15}" text-anchor="end">{escape(one.card.name)}</text>']
+def _row(packed: PackedCard, top: float, scale: float) -> list[str]:
+    parts = [f'<text x="{_LABEL - 8}" y="{top + 15}" text-anchor="end">{escape(packed.card.name)}</text>']
     left = float(_LABEL)
-    for number, job in enumerate(one.jobs):
+    for number, job in enumerate(packed.jobs):
         width = job.device_total * scale
         title = escape(f"{job.name}: {format_bytes(job.device_total)}")
         parts.append(
@@ -232,8 +235,8 @@ def _row(one: PackedCard, top: float, scale: float) -> list[str]:
             name = job.name if len(job.name) <= letters else job.name[: letters - 1] + "…"
             parts.append(f'<text class="job" x="{left + 5:.1f}" y="{top + 14}">{escape(name)}</text>')
         left += width
-    frame = one.card.usable * scale
+    frame = packed.card.usable * scale
     parts.append(f'<rect class="free" x="{_LABEL}" y="{top - 1}" width="{frame:.1f}" height="{_BAR + 2}"/>')
-    risk = f"{one.risk:.1%}" if one.jobs else "free"
+    risk = f"{packed.risk:.1%}" if packed.jobs else "free"
     parts.append(f'<text class="small" x="{_WIDTH - 12}" y="{top + 15}" text-anchor="end">{risk}</text>')
     return parts

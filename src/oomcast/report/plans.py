@@ -32,7 +32,7 @@ def render_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [line, Text(""), _table(plan)]
     if plan.frontier:
         parts += [Text(""), Text("The frontier: each costs more than the one before, and holds less", style="bold")]
-        parts += [Text(f"  {one.command}", no_wrap=True, overflow="ignore") for one in plan.frontier]
+        parts += [Text(f"  {layout.command}", no_wrap=True, overflow="ignore") for layout in plan.frontier]
     words = f"{plan.captures} captures, {plan.seconds:.1f} s; {plan.left_out} layouts ruled out without a capture"
     if plan.untried:
         words += f", {plan.untried} costlier ones not tried (--captures)"
@@ -46,16 +46,16 @@ def _table(plan: Plan) -> Table:
     for name in ("Micro-batch", "Micro-batches", "Cost", "Worst rank", "P(OOM)"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for one in plan.layouts:
-        candidate = one.candidate
+    for layout in plan.layouts:
+        candidate = layout.candidate
         table.add_row(
             f"{candidate.parallel}{', recomputing' if candidate.checkpointing else ''}",
             str(candidate.batch_size),
             str(candidate.accumulation),
-            f"{one.cost:.3g}",
-            format_bytes(one.device_total),
-            chance(one.p_oom),
-            Text("fits", style="green") if one.fits else Text("does not fit", style="red"),
+            f"{layout.cost:.3g}",
+            format_bytes(layout.device_total),
+            chance(layout.p_oom),
+            Text("fits", style="green") if layout.fits else Text("does not fit", style="red"),
         )
     return table
 
@@ -66,21 +66,21 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
     best = plan.best
     return plain | {
         "best": None if best is None else _layout(best),
-        "frontier": [_layout(one) for one in plan.frontier],
-        "layouts": [_layout(one) for one in plan.layouts],
+        "frontier": [_layout(layout) for layout in plan.frontier],
+        "layouts": [_layout(layout) for layout in plan.layouts],
     }
 
 
-def _layout(one: PlannedLayout) -> dict[str, Any]:
-    candidate = one.candidate
+def _layout(layout: PlannedLayout) -> dict[str, Any]:
+    candidate = layout.candidate
     return {
         "parallel": str(candidate.parallel),
         "batch_size": candidate.batch_size,
         "accumulation": candidate.accumulation,
         "checkpointing": candidate.checkpointing,
-        "fits": one.fits,
-        "device_total": one.device_total,
-        "p_oom": one.p_oom,
-        "cost": one.cost,
-        "command": one.command,
+        "fits": layout.fits,
+        "device_total": layout.device_total,
+        "p_oom": layout.p_oom,
+        "cost": layout.cost,
+        "command": layout.command,
     }

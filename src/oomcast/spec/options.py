@@ -243,12 +243,16 @@ def _option(field: dataclasses.Field[Any]) -> Option:
 
 def read_description(description: type[D], values: Mapping[str, Any], **fields: Any) -> D:
     """The description with these options; None leaves one at its default. `fields` are those that are no options."""
-    known = {one.name: one for one in options_of(description)}
+    known = {declared.name: declared for declared in options_of(description)}
     for name in values:
         if name not in known:
             raise UnknownName("option", name, known)
     read = {name: known[name].kind.read(value) for name, value in values.items() if value is not None}
-    missing = [one.name for one in known.values() if one.default is dataclasses.MISSING and one.name not in read]
+    missing = [
+        declared.name
+        for declared in known.values()
+        if declared.default is dataclasses.MISSING and declared.name not in read
+    ]
     if missing:
         raise BadInput(f"the option {missing[0]} is missing.")
     return description(**fields, **read)
@@ -256,19 +260,19 @@ def read_description(description: type[D], values: Mapping[str, Any], **fields: 
 
 def read_fields(described: Any) -> None:
     """For `__post_init__`: every option as its kind reads it, however the description was made."""
-    for one in options_of(type(described)):
-        value = getattr(described, one.name)
+    for declared in options_of(type(described)):
+        value = getattr(described, declared.name)
         if value is not None:
-            object.__setattr__(described, one.name, one.kind.read(value))
+            object.__setattr__(described, declared.name, declared.kind.read(value))
 
 
 def as_plain(described: Any) -> dict[str, Any]:
     """The options of a description as JSON data that `read_description` takes."""
-    listed = ((one, getattr(described, one.name)) for one in options_of(type(described)))
+    listed = ((declared, getattr(described, declared.name)) for declared in options_of(type(described)))
     return {
-        one.name: one.kind.plain(value)
-        for one, value in listed
-        if not (one.left_out_by_default and value == one.default)
+        declared.name: declared.kind.plain(value)
+        for declared, value in listed
+        if not (declared.left_out_by_default and value == declared.default)
     }
 
 
@@ -277,17 +281,21 @@ def takes_options(*descriptions: type, without: Collection[str] = ()) -> Callabl
 
     def with_signature(function: F) -> F:
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         taken = {*signature.parameters, *without}
         derived = [
             inspect.Parameter(
-                one.name,
+                declared.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default,
-                annotation=one.annotation,
+                default=inspect.Parameter.empty if declared.default is dataclasses.MISSING else declared.default,
+                annotation=declared.annotation,
             )
-            for one in options_of(*descriptions)
-            if one.name not in taken
+            for declared in options_of(*descriptions)
+            if declared.name not in taken
         ]
         function.__signature__ = signature.replace(parameters=[*own, *derived])  # type: ignore[attr-defined]
         return function

@@ -54,10 +54,10 @@ class Spec:
             given = with_configurations(parsed.name if is_configuration else None, given)
         parts = []
         for description in DESCRIPTIONS:
-            own = {one.name for one in options_of(description)}
+            own = {option.name for option in options_of(description)}
             parts.append({name: given.pop(name) for name in list(given) if name in own})
         if given:
-            raise UnknownName("option", next(iter(given)), [one.name for one in options_of(*DESCRIPTIONS)])
+            raise UnknownName("option", next(iter(given)), [option.name for option in options_of(*DESCRIPTIONS)])
         workload, place, effort = parts
         return cls(
             read_description(Workload, workload, job=parsed),

@@ -74,7 +74,7 @@ def relaxation(problem: Problem, kind: str) -> tuple[Weights, ...]:
             # A job that shares the card with no other goes by its own risk instead, which may be lower.
             weights.append(min(math.floor(weight / MiB), limit))
         found.append(Weights(kind, tuple(weights), limit))
-    found.sort(key=lambda one: -sum(weight or 0 for weight in one.of) / one.limit)
+    found.sort(key=lambda statement: -sum(weight or 0 for weight in statement.of) / statement.limit)
     return tuple(found[:2])
 
 
@@ -96,14 +96,16 @@ def most_jobs_possible(problem: Problem, weights: Sequence[Weights]) -> int:
 
 def _each_kind(weights: Sequence[Weights]) -> list[tuple[Weights, ...]]:
     """One statement for every kind of card, in each combination."""
-    kinds = dict.fromkeys(one.kind for one in weights)
-    return list(product(*([one for one in weights if one.kind == kind] for kind in kinds)))
+    kinds = dict.fromkeys(statement.kind for statement in weights)
+    return list(product(*([statement for statement in weights if statement.kind == kind] for kind in kinds)))
 
 
 def _shares(problem: Problem, weights: Sequence[Weights]) -> list[float]:
     """By item, the share of a card that it takes, on the kind where that is least."""
     return [
-        min(one.of[number] / one.limit for one in weights if one.of[number] is not None)  # type: ignore[operator]
+        min(
+            weight / statement.limit for statement in weights for weight in [statement.of[number]] if weight is not None
+        )
         for number in range(len(problem.items))
     ]
 
@@ -131,7 +133,7 @@ def surrogate(problem: Problem, placement: Placement, kind: str) -> Weights:
     spreads, reaches = [], []
     for members, card in zip(problem.members(placement), problem.cards, strict=True):
         if card.kind == kind and len(members) > 1:
-            demands = [problem.items[one].demands[kind] for one in members]
+            demands = [problem.items[member].demands[kind] for member in members]
             spread = math.sqrt(sum(demand.variance for demand in demands))
             spreads.append(spread)
             reaches.append(_quantile_above_mean(problem, members, kind) / max(spread, 1.0))
@@ -149,7 +151,7 @@ def surrogate(problem: Problem, placement: Placement, kind: str) -> Weights:
 
 def _quantile_above_mean(problem: Problem, members: Sequence[int], kind: str) -> float:
     """How far above its mean the sum lies with the bound's chance; how groups err is left to the check."""
-    demands = [problem.items[one].demands[kind] for one in members]
+    demands = [problem.items[member].demands[kind] for member in members]
     mean = sum(demand.mean for demand in demands)
     low, high = mean, 2 * mean
     for _ in range(12):
@@ -160,16 +162,16 @@ def _quantile_above_mean(problem: Problem, members: Sequence[int], kind: str) ->
 
 def cover_cut(problem: Problem, members: Sequence[int], kind: str) -> Cut:
     """The smallest set that does not hold, from one that does not; and all that weighs as much as each of it."""
-    kept = sorted(members, key=lambda one: (problem.items[one].demands[kind].total, one))
-    for one in tuple(kept):
-        rest = [other for other in kept if other != one]
+    kept = sorted(members, key=lambda member: (problem.items[member].demands[kind].total, member))
+    for member in tuple(kept):
+        rest = [other for other in kept if other != member]
         if rest and not problem.fits(rest, kind):
             kept = rest
     comparable = _comparable(problem, kind)
     heaviest = problem.items[kept[-1]].demands[kind].total
     extended = set(kept)
     if extended <= set(comparable):
-        extended |= {one for one in comparable if problem.items[one].demands[kind].total >= heaviest}
+        extended |= {member for member in comparable if problem.items[member].demands[kind].total >= heaviest}
     return Cut(kind, tuple(sorted(extended)), len(kept) - 1)
 
 

@@ -68,7 +68,7 @@ def read_jobs(path: str | Path, descriptions: Sequence[type] = DESCRIPTIONS) -> 
     top = Table(str(path), "the list", content)
     top.only(*_TOP)
     listed = content.get("job")
-    if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+    if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
         raise top.error("has no job; write each as a table, [[job]], with a name and a job or a device_total.")
     entries: list[JobEntry] = []
     for number, values in enumerate(listed, 1):
@@ -91,7 +91,7 @@ def read_jobs(path: str | Path, descriptions: Sequence[type] = DESCRIPTIONS) -> 
 
 
 def _entries(table: Table, folder: Path, descriptions: Sequence[type]) -> list[JobEntry]:
-    known = {one.name: one for one in options_of(*descriptions) if one.name not in _OWN}
+    known = {declared.name: declared for declared in options_of(*descriptions) if declared.name not in _OWN}
     table.only(*_OWN, *_BOUNDS, *known, _ESTIMATOR)
     name = table.text("name", None)
     if name is None:
@@ -152,7 +152,7 @@ def _given(table: Table) -> dict[str, Demand]:
     if any(key in table.values for key in ("device_total", "low", "high")):
         demands[GIVEN] = _demand(table)
     named = table.values.get("estimates", {})
-    if not isinstance(named, dict) or not all(isinstance(one, dict) for one in named.values()):
+    if not isinstance(named, dict) or not all(isinstance(table, dict) for table in named.values()):
         raise table.error("has estimates that are not tables; write each as [job.estimates.NAME] with a device_total.")
     for estimator, values in named.items():
         part = Table(table.file, f"{table.where}, estimate {estimator!r}", values)

@@ -91,7 +91,7 @@ class Packing:
     @property
     def crowded(self) -> bool:
         """Whether jobs are left out for want of room: then it is their number that was asked for, not the cards'."""
-        return any(one.for_room for one in self.left_out)
+        return any(refused.for_room for refused in self.left_out)
 
     @property
     def gap(self) -> float:
@@ -126,7 +126,9 @@ def pack_jobs(
         raise AssertionError("the placement breaks its bounds")
     packed = []
     for members, card in zip(problem.members(placement), cards, strict=True):
-        jobs = [PackedJob(problem.items[one].name, problem.items[one].demands[card.kind].total) for one in members]
+        jobs = [
+            PackedJob(problem.items[member].name, problem.items[member].demands[card.kind].total) for member in members
+        ]
         jobs.sort(key=lambda job: (-job.device_total, job.name))
         packed.append(PackedCard(card, tuple(jobs), problem.risk(members, card.kind) if members else 0.0))
     left_out += [
@@ -152,7 +154,7 @@ def _why_hopeless(problem: Problem, number: int) -> str:
     demands = problem.items[number].demands
     if any(problem.risk([number], kind) <= problem.bound for kind in demands):
         return ""
-    kind = min(demands, key=lambda one: problem.risk([number], one))
+    kind = min(demands, key=lambda candidate: problem.risk([number], candidate))
     return (
         f"even with a card to itself it runs out of memory with {problem.risk([number], kind):.0%} on {kind}, "
         f"above the bound of {problem.bound:g}: it needs {format_bytes(demands[kind].total)} "

@@ -158,7 +158,7 @@ class Problem:
         )
 
     def _computed(self, chosen: Sequence[int], kind: str) -> float:
-        members = [(self.items[one].group, self.items[one].demands.get(kind)) for one in chosen]
+        members = [(self.items[number].group, self.items[number].demands.get(kind)) for number in chosen]
         known = [(group, demand) for group, demand in members if demand is not None]
         if len(known) < len(members):
             return 1.0

@@ -53,12 +53,12 @@ def _not_too_many(problem: Problem, members: Sequence[int]) -> bool:
 
 def load(problem: Problem, members: Sequence[int], kind: str) -> int:
     """The point estimates of those jobs."""
-    return sum(problem.items[one].demands[kind].total for one in members)
+    return sum(problem.items[member].demands[kind].total for member in members)
 
 
 POLICIES: Mapping[str, Policy] = {
-    one.name: one
-    for one in (
+    policy.name: policy
+    for policy in (
         Policy("exclusive", None),
         Policy("first-fit", _by_point),
         Policy("best-fit", _by_point, tightest=True),

@@ -122,8 +122,10 @@ class _Search:
                 cut = cover_cut(problem, members, kind)
                 if cut not in self._cuts:
                     self._cuts.append(cut)
-                leaves = max(set(cut.items) & set(members), key=lambda one: problem.items[one].demands[kind].total)
-                members = [one for one in members if one != leaves]
+                leaves = max(
+                    set(cut.items) & set(members), key=lambda member: problem.items[member].demands[kind].total
+                )
+                members = [member for member in members if member != leaves]
                 repaired[leaves] = None
         self._place_again(repaired)
         candidate = tuple(repaired)
@@ -326,13 +328,13 @@ def _relief(
 
 
 def _exchanged(members: Sequence[int], leaves: int | None, comes: int | None) -> list[int]:
-    kept = [one for one in members if one != leaves]
+    kept = [member for member in members if member != leaves]
     return kept if comes is None else [*kept, comes]
 
 
 def _load(problem: Problem, members: Sequence[int], kind: str) -> float:
     """The share of the card that is expected to be in use."""
-    return sum(_share(problem, one, kind) for one in members)
+    return sum(_share(problem, member, kind) for member in members)
 
 
 def _share(problem: Problem, item: int | None, kind: str) -> float:
