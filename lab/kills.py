@@ -27,11 +27,14 @@ from random import Random
 from typing import Any
 
 from oomcast.errors import OomcastError, UnknownName
+from oomcast.methods.measure.processes import descendants, is_alive, process_start
 
 __all__ = ["SURFACES", "Tally", "add_to"]
 
 _MARK = "OOMCAST_KILLS"
 _GRACE = 5.0
+_SLOWEST = 600.0
+"""Seconds in which a process ends that nobody kills."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 _CASES = 40
 _JOB = """
@@ -97,6 +100,8 @@ class _Surface:
         self.folder, self.random, self.kills, self.until = folder, random, kills, until
         self.mark = uuid.uuid4().hex
         self.tally = Tally()
+        self.seen: dict[int, str] = {}
+        """Descendants of what was started: a process that renames itself, as Ray's do, loses its mark."""
 
     def goes_on(self) -> bool:
         return self.tally.kills < self.kills and time.monotonic() < self.until
@@ -107,13 +112,32 @@ class _Surface:
             command, cwd=self.folder, env=environment, stderr=subprocess.DEVNULL, start_new_session=True, **options
         )
 
+    def watch(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
+        """Until the process has ended, or for so long, looking at what it starts; whether it has ended."""
+        until = time.monotonic() + seconds
+        while (rest := until - time.monotonic()) > 0:
+            self.seen |= {other: process_start(other) for other in descendants(process.pid)}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(min(rest, 0.2))
+                return True
+        return process.poll() is not None
+
+    def left(self) -> dict[int, str]:
+        """Living processes of this surface: id → command line."""
+        self.seen = {other: started for other, started in self.seen.items() if is_alive(other, started)}
+        return {**{other: command_of(other) for other in self.seen}, **marked(self.mark)}
+
     def kill(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """The process alone: what it has started must find out by itself."""
-        self.tally.kills += 1
-        self.tally.by_signal[number.name] += 1
+        self.seen |= {other: process_start(other) for other in descendants(process.pid)}
+        self.count(number)
         if process.poll() is not None:
             self.tally.finished += 1
         process.send_signal(number)
+
+    def count(self, number: signal.Signals) -> None:
+        self.tally.kills += 1
+        self.tally.by_signal[number.name] += 1
 
     def ends(self, process: subprocess.Popen[bytes]) -> None:
         """Soon, with all that it has started."""
@@ -124,7 +148,7 @@ class _Surface:
             process.kill()
             process.wait()
         deadline = time.monotonic() + _GRACE
-        while left := marked(self.mark):
+        while left := self.left():
             if time.monotonic() > deadline:
                 self.tally.faults.append(f"left behind: {left}")
                 for other in left:
@@ -139,11 +163,18 @@ def marked(mark: str) -> dict[int, str]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                if command:
-                    found[int(folder.name)] = command[:200]
+            carries = f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            if carries and (command := command_of(int(folder.name))):
+                found[int(folder.name)] = command
     return found
+
+
+def command_of(process: int) -> str:
+    """Its command line; empty for one that has ended and only waits to be noticed."""
+    with contextlib.suppress(OSError):
+        line = Path(f"/proc/{process}/cmdline").read_bytes()
+        return line.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return ""
 
 
 # -- the surfaces ------------------------------------------------------------------------------------------------------
@@ -158,7 +189,7 @@ def _kill_command(surface: _Surface) -> None:
     command = [sys.executable, "-c", "import sys; from oomcast.cli import main; sys.exit(main())", "estimate"]
     process = surface.start(*command, "job.py", *options, stdout=subprocess.DEVNULL)
     started = time.monotonic()
-    process.wait()
+    process.wait(_SLOWEST)
     usual = time.monotonic() - started
     while surface.goes_on():
         for path in (page, figure):
@@ -225,7 +256,7 @@ def _kill_campaigns(surface: _Surface, where: str, engine: str, empty: Callable[
                 process.wait(surface.random.uniform(0.3, 4.0))
             ended = process.poll() is not None
             if not ended and not surface.goes_on():
-                process.wait()
+                process.wait(_SLOWEST)
                 ended = True
             if not ended:
                 surface.kill(process, surface.random.choice(_SIGNALS))
@@ -314,20 +345,27 @@ def _postgresql() -> Iterator[str]:
 
 
 def _kill_ray(surface: _Surface) -> None:
-    """Ray's workers are killed while a campaign runs on them; the campaign itself goes on to its end."""
+    """Ray's workers are killed while a campaign runs on them, which goes on to its end; or the campaign itself is."""
     while surface.goes_on():
         log, place = surface.folder / f"log-{uuid.uuid4().hex}", surface.folder / f"store-{uuid.uuid4().hex}.db"
-        process = surface.start(sys.executable, "-c", _CAMPAIGN, str(place), "ray", str(log), stdout=subprocess.DEVNULL)
-        killed = 0
-        while process.poll() is None:
-            time.sleep(surface.random.uniform(0.2, 2.0))
-            workers = [one for one, command in marked(surface.mark).items() if command.startswith("ray::")]
+        command = (sys.executable, "-c", _CAMPAIGN, str(place), "ray", str(log))
+        while surface.goes_on() and surface.random.random() < 0.5:
+            process = surface.start(*command, stdout=subprocess.DEVNULL)
+            if not surface.watch(process, surface.random.uniform(2, 20)):
+                surface.kill(process, surface.random.choice(_SIGNALS))
+            surface.ends(process)
+        process = surface.start(*command, stdout=subprocess.DEVNULL)
+        until, killed = time.monotonic() + _SLOWEST, 0
+        while not surface.watch(process, surface.random.uniform(0.2, 2.0)) and time.monotonic() < until:
+            workers = [other for other, line in surface.left().items() if line.startswith("ray::measure_plain")]
             if workers and killed < _CASES // 4 and surface.goes_on():
                 with contextlib.suppress(OSError):
                     os.kill(surface.random.choice(workers), signal.SIGKILL)
                     killed += 1
-                    surface.tally.kills += 1
-                    surface.tally.by_signal["SIGKILL"] += 1
+                    surface.count(signal.SIGKILL)
+        if process.poll() is None:
+            surface.tally.faults.append(f"a campaign did not end within {_SLOWEST:.0f} s")
+            process.kill()
         surface.ends(process)
         done = Counter(_finished(str(place)).values())
         if done != Counter(range(_CASES)):
@@ -383,7 +421,7 @@ def _attack(name: str, kills: int, seconds: float, seed: int) -> Tally:
     try:
         SURFACES[name](surface)
     finally:
-        for process in marked(surface.mark):
+        for process in surface.left():
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)

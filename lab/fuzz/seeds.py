@@ -39,6 +39,7 @@ __all__ = [
     "gaps",
     "job_lists",
     "onnx_models",
+    "recipes",
     "snapshots",
     "specifications",
     "traces",
@@ -81,6 +82,93 @@ group = "models"
 [job.estimates.simulator]
 device_total = 4000000000
 coverage = 0.9
+"""
+_RECIPES: tuple[dict[str, Any], ...] = (
+    {
+        "base_model": "NousResearch/Llama-3.2-1B",
+        "load_in_4bit": True,
+        "adapter": "qlora",
+        "lora_r": 32,
+        "lora_target_linear": True,
+        "sequence_len": 2048,
+        "micro_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "optimizer": "adamw_bnb_8bit",
+        "bf16": "auto",
+        "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": False},
+        "unheard_of": 7,
+    },
+    {
+        "model_name_or_path": "Qwen/Qwen3-4B",
+        "stage": "sft",
+        "finetuning_type": "lora",
+        "lora_target": "all",
+        "cutoff_len": 1024,
+        "per_device_train_batch_size": 1,
+        "bf16": True,
+    },
+    {
+        "model": {
+            "_component_": "torchtune.models.llama3_1.lora_llama3_1_8b",
+            "lora_attn_modules": ["q_proj", "output_proj"],
+            "lora_rank": 8,
+        },
+        "tokenizer": {"_component_": "torchtune.models.llama3.llama3_tokenizer", "max_seq_len": 4096},
+        "batch_size": 2,
+        "optimizer": {"_component_": "torch.optim.AdamW", "fused": True},
+        "loss": {"_component_": "torchtune.modules.loss.LinearCrossEntropyLoss"},
+        "enable_activation_checkpointing": True,
+        "dtype": "bf16",
+    },
+    {
+        "checkpoint_dir": "checkpoints/meta-llama/Llama-3.2-1B",
+        "precision": "bf16-true",
+        "quantize": "bnb.nf4",
+        "lora_r": 16,
+        "train": {"micro_batch_size": 2, "global_batch_size": 8, "max_seq_length": 512},
+    },
+    {
+        "model_name_or_path": "Qwen/Qwen2.5-0.5B",
+        "use_peft": True,
+        "lora_r": 8,
+        "lora_target_modules": ["q_proj", "v_proj"],
+        "max_length": 2048,
+        "per_device_train_batch_size": 4,
+        "torch_dtype": "bfloat16",
+    },
+    {
+        "model_name_or_path": "openai-community/gpt2",
+        "output_dir": "out",
+        "per_device_train_batch_size": 8,
+        "block_size": 256,
+        "optim": "adamw_torch_fused",
+        "fsdp": "full_shard auto_wrap",
+        "deepspeed": {"zero_optimization": {"stage": 2}},
+        "fp16": True,
+    },
+    {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "DEEPSPEED",
+        "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "none"},
+        "mixed_precision": "bf16",
+        "num_processes": 8,
+    },
+    {
+        "trainer": {"precision": "bf16-mixed", "accumulate_grad_batches": 2, "strategy": "fsdp", "devices": 4},
+        "model": {"class_path": "mine.Net", "init_args": {"model_name": "google-bert/bert-base-uncased"}},
+        "data": {"class_path": "mine.Data", "init_args": {"batch_size": 16, "max_length": 128}},
+    },
+    {
+        "train_micro_batch_size_per_gpu": 4,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
+    },
+    {"peft_type": "LORA", "r": 4, "target_modules": ["q_proj"], "base_model_name_or_path": "openai-community/gpt2"},
+)
+_COMMAND = """#!/bin/sh
+CUDA_VISIBLE_DEVICES=0 python run_clm.py --model_name_or_path openai-community/gpt2 --block_size 256 \\
+    --per_device_train_batch_size 16 --gradient_checkpointing true --fp16 --output_dir out --lora_r=8
 """
 _CONFIGURATIONS: tuple[dict[str, Any], ...] = (
     {
@@ -209,6 +297,11 @@ def job_lists() -> tuple[bytes, ...]:
 
 def configurations() -> tuple[bytes, ...]:
     return tuple(json.dumps(one).encode() for one in _CONFIGURATIONS)
+
+
+def recipes() -> tuple[bytes, ...]:
+    """Of the ten formats whose files a job may be, as JSON, which is YAML too; and a command in a shell script."""
+    return (*(json.dumps(recipe).encode() for recipe in _RECIPES), _COMMAND.encode())
 
 
 def onnx_models() -> tuple[bytes, ...]:

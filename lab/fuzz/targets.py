@@ -99,6 +99,36 @@ def _changed_words(known: tuple[bytes, ...], random: Random) -> bytes:
     )
 
 
+_TAGS = (
+    '!!python/object/apply:os.system ["true"]',
+    "!!python/name:os.system",
+    "!!timestamp 9",
+    "&a [*a]",
+    "<<: *a",
+    "? x",
+)
+
+
+def _changed_recipe(known: tuple[bytes, ...], random: Random) -> bytes:
+    """As JSON, as YAML, in which the same part can stand in many places, or as the words of a command."""
+    import yaml
+
+    data = random.choice(known)
+    if not data.startswith(b"{"):
+        return _changed_words((data,), random)
+    choice = random.random()
+    if choice < 0.3:
+        return _changed_json((data,), random)
+    changed = changed_document(json.loads(data), random, shared=True)
+    try:
+        text = yaml.dump(changed, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+    except (yaml.YAMLError, RecursionError):
+        return _as_json(list(range(random.randrange(9))))
+    if choice > 0.8:
+        text = changed_text(text, random, *_TAGS)
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _changed_artifact(known: tuple[bytes, ...], random: Random) -> bytes:
     """Mostly its header, with the right digest, so that more than the digest is attacked."""
     data = random.choice(known)
@@ -258,6 +288,19 @@ def _configuration(path: Path) -> None:
     _capture("torch", f"hf:{path}")
 
 
+def _recipe(path: Path) -> None:
+    """As far as the job that it stands for. Its ending tells how a file is read."""
+    from oomcast.spec import Spec
+
+    with path.open("rb") as stream:
+        start = stream.read(2)
+    named = path.with_suffix(".json" if start.startswith(b"{") else ".sh" if start == b"#!" else ".yaml")
+    path.rename(named)
+    spec = Spec.read(str(named), device="8xh100-80gb", batch_size=1)
+    json.dumps(spec.as_dict())
+    str(spec)
+
+
 def _onnx(path: Path) -> None:
     _capture("onnx", str(path))
 
@@ -321,6 +364,7 @@ TARGETS: Mapping[str, Target] = {
     "artifacts": Target(seeds.artifacts, _changed_artifact, _artifact, ".bin", 1.0),
     "jobs": Target(seeds.job_lists, _changed_words, _jobs, ".toml", 6.0),
     "configurations": Target(seeds.configurations, _changed_json, _configuration, ".json", 0.03),
+    "recipes": Target(seeds.recipes, _changed_recipe, _recipe, ".config", 0.7),
     "onnx": Target(seeds.onnx_models, _changed_onnx, _onnx, ".onnx", 0.7),
     "options": Target(_command_lines, _command_line, _options, "", 0.1),
 }

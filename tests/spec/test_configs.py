@@ -227,3 +227,24 @@ def test_adapters_are_written_as_text_or_as_a_table() -> None:
 def test_a_models_own_configuration_stays_a_model(tmp_path: Path) -> None:
     path = _write(tmp_path, "config.json", json.dumps({"model_type": "gpt2"}))
     assert Spec.read(path, device=DEVICE, batch_size=1).workload.job.kind is JobKind.HF
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("laughs.yaml", "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
+         + "base_model: *a40\n", "more than 200000 values"),
+        ("self.yaml", "base_model: &a [*a]\n", "contains itself"),
+        ("deep.json", '{"base_model": ' + "[" * 60 + "]" * 60 + "}", "nested more than"),
+        ("deeper.yaml", "[" * 5000, "not YAML"),
+        ("long.json", json.dumps(DEEPSPEED | {"train_micro_batch_size_per_gpu": 10**400}), "must be a number"),
+        ("infinite.yaml", "base_model: x\nsequence_len: .inf\n", "must be a number"),
+        ("kind.yaml", "train: {micro_batch_size: 1}\nquantize: {a: 1}\n", "not of the kind that litgpt has"),
+        ("code.yaml", 'base_model: !!python/object/apply:os.system ["true"]\n', "not YAML"),
+        ("large.json", json.dumps({"base_model": "x" * 600_000}), "too large"),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused_in_a_sentence(name: str, text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=says) as refused:
+        read_configuration(str(_write(tmp_path, name, text)))
+    assert len(str(refused.value)) < 1500

@@ -19,7 +19,7 @@ from oomcast.errors import BadInput, UnknownName, UnreadableFile
 from oomcast.spec import Job
 from oomcast.trace import trace_from_bytes
 
-CHEAP = ("snapshots", "estimates", "calibrations", "gaps", "specifications", "artifacts", "jobs")
+CHEAP = ("snapshots", "estimates", "calibrations", "gaps", "specifications", "artifacts", "jobs", "recipes")
 
 
 @pytest.mark.parametrize("target", CHEAP)

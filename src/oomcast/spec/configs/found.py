@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -149,9 +150,12 @@ def as_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadInput(f"it must be a number, not {value!r}.")
     try:
-        return float(value)
-    except ValueError:
-        raise BadInput(f"it must be a number, not {value!r}.") from None
+        number = float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadInput(f"it must be a number, not {str(value)[:60]!r}.")
+    return number
 
 
 _WEIGHTS = {

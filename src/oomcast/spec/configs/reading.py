@@ -21,7 +21,10 @@ from .native import read_lightning, read_litgpt, read_torchtune
 
 __all__ = ["FORMATS", "is_model_configuration", "read_configuration"]
 
-_MOST_BYTES = 4_000_000
+_MOST_BYTES = 500_000
+_MOST_DEPTH = 50
+_MOST_PARTS = 200_000
+"""Values in one file, those that YAML's aliases repeat counted each time."""
 
 
 def _has(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -83,6 +86,12 @@ def _read(
         read(found)
     except BadInput as error:
         raise BadInput(f"{place.name}: {error}") from None
+    except (TypeError, AttributeError, ValueError, LookupError, OverflowError) as error:
+        reason = str(error)[:200] or type(error).__name__
+        raise BadInput(
+            f"{place.name}: a value is not of the kind that {name} has there ({reason}); compare it with {name}'s own "
+            "documentation."
+        ) from None
     return found.recipe(name)
 
 
@@ -100,7 +109,26 @@ def _data(place: Path) -> Mapping[str, Any]:
     data = _json(text, place) if place.suffix == ".json" else _yaml(text, place)
     if not isinstance(data, Mapping):
         raise UnreadableFile(f"{place} holds no table of keys and values; it is no configuration of a training job.")
+    _count_parts(data, {}, place)
     return {str(key): value for key, value in data.items()}
+
+
+def _count_parts(data: Any, counted: dict[int, int], place: Path, depth: int = 0) -> int:
+    """How many values there are. Forty lines of YAML, each naming the one before twice, are a million million."""
+    if not isinstance(data, (Mapping, list, tuple, set)):
+        return 1
+    known = counted.get(id(data))
+    if known == 0:
+        raise UnreadableFile(f"{place} holds a part that contains itself; it is no configuration of a training job.")
+    if known is None:
+        if depth > _MOST_DEPTH:
+            raise UnreadableFile(f"{place} is nested more than {_MOST_DEPTH} deep.")
+        counted[id(data)] = 0
+        inner = [*data, *data.values()] if isinstance(data, Mapping) else data
+        known = counted[id(data)] = 1 + sum(_count_parts(part, counted, place, depth + 1) for part in inner)
+        if known > _MOST_PARTS:
+            raise UnreadableFile(f"{place} holds more than {_MOST_PARTS} values; it is too large for a configuration.")
+    return known
 
 
 def _json(text: str, place: Path) -> Any:
@@ -116,7 +144,7 @@ def _yaml(text: str, place: Path) -> Any:
     except ModuleNotFoundError:
         raise BadInput("YAML files need PyYAML; install it with: pip install 'oomcast[configs]'") from None
     try:
-        return yaml.safe_load(text)
+        return yaml.safe_load(text)  # not the faster loader in C: deep nesting overflows its stack
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""

@@ -17,6 +17,7 @@ from ..environment import environment_of
 from ..measurement import CaseSpec, Measurement, Outcome
 from ..processes import clean_up
 from .elsewhere import measure_plain, plain_case, plain_conditions
+from .ray_guard import guarded_cluster
 
 __all__ = ["RayEngine"]
 
@@ -42,23 +43,21 @@ class RayEngine:
             raise BadInput(
                 "a Ray cluster needs the package ray; install it with: pip install 'oomcast[ray]'"
             ) from error
-        ours = not ray.is_initialized()
-        if ours:
-            _check_reachable(self.address)
-            try:
-                ray.init(
-                    address=self.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
-                )
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-                raise BadInput(f"cannot reach the Ray cluster at {self.address!r}: {reason}.") from error
-        session = _RaySession(ray, conditions)
+        with contextlib.ExitStack() as stack:
+            if not ray.is_initialized():
+                if self.address in (None, "local"):
+                    stack.enter_context(guarded_cluster())
+                stack.callback(ray.shutdown)
+                self._connect(ray)
+            yield stack.enter_context(contextlib.closing(_RaySession(ray, conditions)))
+
+    def _connect(self, ray: Any) -> None:
+        _check_reachable(self.address)
         try:
-            yield session
-        finally:
-            session.close()
-            if ours:
-                ray.shutdown()
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise BadInput(f"cannot reach the Ray cluster at {self.address!r}: {reason}.") from error
 
 
 def _check_reachable(address: str | None) -> None:
