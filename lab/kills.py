@@ -35,7 +35,7 @@ _MARK = "OOMCAST_KILLS"
 _GRACE = 5.0
 _SLOWEST = 600.0
 """Seconds in which a process ends that nobody kills."""
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
+_SIGNALS: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 _CASES = 40
 _JOB = """
 import torch
@@ -109,7 +109,13 @@ class _Surface:
     def start(self, *command: str, **options: Any) -> subprocess.Popen[bytes]:
         environment = {**os.environ, _MARK: self.mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stderr=subprocess.DEVNULL, start_new_session=True, **options
+            command,
+            cwd=self.folder,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_heed_signals,
+            **options,
         )
 
     def watch(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -156,6 +162,12 @@ class _Surface:
                         os.kill(other, signal.SIGKILL)
                 return
             time.sleep(0.1)
+
+
+def _heed_signals() -> None:
+    """What `nohup` and a shell's `&` have this process ignore would be ignored by what it starts, too."""
+    for number in _SIGNALS[:-1]:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def marked(mark: str) -> dict[int, str]:
