@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from oomcast.estimation import Target
-from oomcast.spec import Effort, Place, Spec, Workload
+from oomcast.spec import Effort, Job, JobKind, Place, Script, Spec, Workload
 
 __all__ = ["Case", "CaseSet", "Measure", "Skipped"]
 
@@ -49,6 +50,14 @@ class Case:
     more_context: int = 0
     """Bytes that each process of the campaign holds beyond what its stack's catalogue says."""
     notes: str = ""
+    script: Script | None = None
+    """For a run that is a training script: its command line."""
+    rank: int | None = None
+    """Of several GPUs, the one whose figure was published; none: every rank holds the same."""
+
+    @classmethod
+    def of_script(cls, script: Script, **facts: Any) -> Case:
+        return cls(workload=Workload(Job(JobKind.SCRIPT, script.name)), script=script, **facts)
 
     def __post_init__(self) -> None:
         if (self.measured is None) != (self.measure is Measure.BOUNDARY or not self.ran):
@@ -61,8 +70,8 @@ class Case:
     @property
     def spec(self) -> Spec:
         """The question that the product is asked; what a user has calibrated on this machine does not count."""
-        place = Place(self.gpu, self.stack, cudnn_benchmark=self.cudnn_benchmark, use_calibration=False)
-        return Spec(self.workload, place, Effort(time_limit=TIME_LIMIT))
+        place = Place(self.gpu, self.stack, cudnn_benchmark=self.cudnn_benchmark, use_calibration=False, rank=self.rank)
+        return Spec(self.workload, place, Effort(time_limit=TIME_LIMIT), self.script)
 
     @property
     def target(self) -> Target:

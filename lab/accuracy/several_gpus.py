@@ -12,6 +12,7 @@ from oomcast.devices import find_gpu
 from oomcast.spec import Workload
 
 from .cases import Case, CaseSet, Measure, Skipped
+from .megatron.rows import MEGATRON_COLUMNS, read_megatron
 from .table import Row, read_rows
 from .titan_jobs import SHAPES, TitanJob
 from .unbuilt import COMPILED, QUANTISED
@@ -123,6 +124,7 @@ def _torchtitan(row: Row) -> Case | str:
 
 
 SEVERAL_GPUS_SETS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Case | str]]] = {
+    "megatron_golden": (MEGATRON_COLUMNS, read_megatron),
     "torchtitan": (("model", "gpu", "precision", "batch_size_per_gpu", "input_shape", "extra_settings", "value_gib"),
                    _torchtitan),
     "llm_foundry_ran": (("Model", "SeqLen (T)", "# GPUs", "GPU", "MicroBatchSize", "GradAccum", "Precision",

@@ -21,9 +21,13 @@ from .cases import Case
 
 __all__ = ["Captured", "TraceCache", "capturing_code", "default_folder", "trace_key"]
 
-_LIBRARIES = ("torch", "timm", "torchvision", "transformers")
+_LIBRARIES = ("torch", "timm", "torchvision", "transformers", "megatron-core")
 _JOBS = "lab.accuracy"
 """The package of the classes that rebuild measured jobs."""
+
+
+_STEPS_OF_A_SCRIPT = 2
+"""The first step makes the optimizer's state: with fewer, nothing can be said of a training script."""
 
 
 class Captured(NamedTuple):
@@ -60,6 +64,9 @@ class TraceCache:
             _write_note(stem, case, seconds, str(error))
             return Captured(None, seconds, str(error))
         seconds = time.perf_counter() - started
+        if trace.script is not None and trace.script.optimizer_steps < _STEPS_OF_A_SCRIPT:
+            _write_note(stem, case, seconds, trace.script.reason)
+            return Captured(None, seconds, trace.script.reason)
         write_trace(trace, stem.with_suffix(".trace"))
         _write_note(stem, case, seconds, "")
         return Captured(trace, seconds)
@@ -92,7 +99,7 @@ def trace_key(case: Case) -> str:
 
 def capturing_code(case: Case) -> str:
     """A digest of the code that decides this case's Trace; a job that is rebuilt here is part of it."""
-    rebuilt = (_JOBS,) if case.workload.job.kind is JobKind.OBJECT else ()
+    rebuilt = (_JOBS,) if case.workload.job.kind in (JobKind.OBJECT, JobKind.SCRIPT) else ()
     return source_digest(*TRACE_ROOMS, *rebuilt)
 
 

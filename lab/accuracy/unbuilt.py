@@ -6,7 +6,6 @@ place.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ COMPILED = "compiled: what Inductor plans is not asked yet"
 QUANTISED = "quantised weights: not offered yet"
 ADAPTERS = "adapters need the package peft: no reader yet"
 UNKNOWN_LENGTHS = "the lengths of its batches are not published"
-ENGINE = "needs TransformerEngine"
 NO_READER = "one GPU, eager: no reader yet"
 NO_FIGURE = "it has no figure"
 
@@ -33,25 +31,6 @@ def _count(text: str) -> int:
 
 def _several(*sizes: str) -> bool:
     return any(_count(size) > 1 for size in sizes)
-
-
-def _megatron(row: Row) -> str:
-    """The devices are those of the model's parallel parts and of the nodes; data-parallel ones are the rest."""
-    if row.get("transformer_impl") == "transformer_engine" or _flag(row, "--transformer-impl") == "transformer_engine":
-        return ENGINE
-    if _several(row.get("gpus_per_node"), row.get("nodes"), row.get("tensor_model_parallel_size"),
-                row.get("pipeline_model_parallel_size"), row.get("context_parallel_size"),
-                row.get("expert_model_parallel_size")):  # fmt: skip
-        return SEVERAL_GPUS
-    return "needs megatron-core: no reader yet"
-
-
-def _flag(row: Row, name: str) -> str:
-    try:
-        arguments = json.loads(row.get("model_args_json") or "{}")
-    except ValueError:
-        raise row.error("model_args_json", "it is not JSON") from None
-    return str(arguments.get(name, "")) if isinstance(arguments, dict) else ""
 
 
 def _torchtitan_command(row: Row) -> str:
@@ -153,9 +132,6 @@ def _from_words(row: Row, columns: Iterable[str]) -> str:
 
 
 UNBUILT: Mapping[str, tuple[tuple[str, ...], Callable[[Row], str]]] = {
-    "megatron_golden": (
-        ("nodes", "gpus_per_node", "tensor_model_parallel_size", "pipeline_model_parallel_size",
-         "context_parallel_size", "expert_model_parallel_size", "transformer_impl", "model_args_json"), _megatron),
     "torchtitan_qwen3_14b": (("world", "command"), _torchtitan_command),
     "torchtitan_tables": (("context", "row"), _torchtitan_table),
     "galvatron_profiles": (("strategy_pp_tp_dp",), _galvatron),

@@ -26,6 +26,14 @@ def test_cublas_workspace_by_architecture(
     assert cublas_workspace_size(DeviceFacts(capability, torch_version)) == nbytes
 
 
+@pytest.mark.parametrize(
+    ("setting", "nbytes"),
+    [(":4096:8", 32 * MiB), (":16:8", 128 * 1024), (":0:0", 0), (":4096:2:16:8", 8_519_680), ("none", 8_519_680)],
+)
+def test_what_the_process_is_told_goes_before_the_default(setting: str, nbytes: int) -> None:
+    assert cublas_workspace_size(DeviceFacts((8, 0), cublas_workspace=setting)) == nbytes
+
+
 def test_backward_has_a_handle_of_its_own() -> None:
     table = WorkspaceTable(DeviceFacts((9, 0)))
     forward, backward = table(MATMUL, Phase.FORWARD), table(MATMUL, Phase.BACKWARD)

@@ -200,7 +200,11 @@ class Simulation:
         self._communication = communication
         self.target = target = target.for_framework(framework_of_trace(trace))
         gpu = target.gpu
-        facts = DeviceFacts(compute_capability=gpu.compute_capability, torch_version=target.stack.version)
+        facts = DeviceFacts(
+            compute_capability=gpu.compute_capability,
+            torch_version=target.stack.version,
+            cublas_workspace=None if trace.script is None else trace.script.cublas_workspace,
+        )
         # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
         benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
         self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark, source=convolutions)

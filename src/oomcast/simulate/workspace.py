@@ -5,6 +5,7 @@ A rule that exists may answer "nothing"; an operator without a rule answers None
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -32,6 +33,8 @@ class DeviceFacts:
 
     compute_capability: tuple[int, int] = (8, 0)
     torch_version: tuple[int, int] = (2, 13)
+    cublas_workspace: str | None = None
+    """CUBLAS_WORKSPACE_CONFIG of the process, where it is set: deterministic jobs must set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,18 @@ _MATMULS = (
 )
 
 
+_SIZE_AND_COUNT = re.compile(r":([0-9]{1,9}):([0-9]{1,9})")
+
+
 def cublas_workspace_size(device: DeviceFacts) -> int:
-    """Bytes torch gives a cuBLAS handle: `:4096:2:16:8`, or 32 MiB on Hopper and, from torch 2.12, on Blackwell."""
+    """Bytes torch gives a cuBLAS handle: `:4096:2:16:8`, or 32 MiB on Hopper and, from torch 2.12, on Blackwell.
+
+    What the process is told goes first, in pairs of KiB and a count; words that are no pairs mean the default, as in
+    torch's `parseChosenWorkspaceSize` (aten/src/ATen/cuda/CublasHandlePool.cpp).
+    """
+    pairs = _SIZE_AND_COUNT.findall(device.cublas_workspace or "")
+    if pairs:
+        return sum(int(size) * int(count) for size, count in pairs) * KiB
     major, _ = device.compute_capability
     if major == 9 or (major >= 10 and device.torch_version >= (2, 12)):
         return 32 * MiB

@@ -209,7 +209,7 @@ def _build(document: Mapping[str, Any]) -> Trace:
 def _script(plain: Mapping[str, Any] | None) -> ScriptRun | None:
     if plain is None:
         return None
-    setting = plain["alloc_conf"]
+    setting, cublas = plain["alloc_conf"], plain.get("cublas_workspace")
     return ScriptRun(
         ending=Ending(plain["ending"]),
         reason=_checked(plain["reason"], str),
@@ -217,6 +217,7 @@ def _script(plain: Mapping[str, Any] | None) -> ScriptRun | None:
         not_seen=tuple(_checked(phase, str) for phase in plain["not_seen"]),
         cudnn_benchmark=_checked(plain["cudnn_benchmark"], bool),
         alloc_conf=None if setting is None else _checked(setting, str),
+        cublas_workspace=None if cublas is None else _checked(cublas, str),
         batches=tuple(_checked(sentence, str) for sentence in plain["batches"]),
     )
 

@@ -146,6 +146,8 @@ class ScriptRun:
     cudnn_benchmark: bool = False
     alloc_conf: str | None = None
     """PYTORCH_CUDA_ALLOC_CONF, as the script found or set it."""
+    cublas_workspace: str | None = None
+    """CUBLAS_WORKSPACE_CONFIG, likewise."""
     batches: tuple[str, ...] = ()
     """What was found of the data's sizes, as sentences."""
 

@@ -8,6 +8,7 @@ import pytest
 
 import oomcast
 from oomcast.errors import BadInput
+from oomcast.units import MiB
 
 WIDTH, LAYERS = 1024, 8
 P = 4 * LAYERS * (WIDTH * WIDTH + WIDTH)
@@ -68,3 +69,20 @@ def test_what_another_rank_would_send_is_told_and_not_waited_for(tmp_path: Path,
     script.write_text(f"import torch, torch.distributed as dist\n{start}{lines}\n")
     with pytest.raises(BadInput, match=words):
         oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb", rank=1)
+
+
+def test_what_a_script_sets_for_cublas_is_followed(tmp_path: Path) -> None:
+    """Deterministic jobs must set it; and a backward that goes to the engine itself, as Megatron's, has its handle."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom torch.autograd import Variable\n"
+        "model = torch.nn.Linear(64, 64).cuda()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(3):\n"
+        "    loss = model(torch.randn(8, 64, device='cuda')).sum()\n"
+        "    Variable._execution_engine.run_backward((loss,), (torch.ones_like(loss),), False, False, (),"
+        " allow_unreachable=True, accumulate_grad=True)\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    answer = oomcast.run(["env", "CUBLAS_WORKSPACE_CONFIG=:4096:8", str(script)], device="a100-40gb")
+    assert answer.breakdown["workspace"] == 2 * 32 * MiB
+    assert {phase for _, phase, *_ in answer.phase_peaks} >= {"forward", "backward", "optimizer"}

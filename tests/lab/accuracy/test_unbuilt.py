@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.accuracy.unbuilt import ENGINE, QUANTISED, SEVERAL_GPUS, UNBUILT, UNKNOWN_LENGTHS, read_unbuilt
+from lab.accuracy.unbuilt import QUANTISED, SEVERAL_GPUS, UNBUILT, UNKNOWN_LENGTHS, read_unbuilt
 from oomcast.errors import BadInput
 
 
@@ -20,17 +20,6 @@ def reasons(folder: Path, name: str, *rows: dict[str, str]) -> list[str]:
     assert not found.cases
     assert [skip.row for skip in found.skipped] == [str(number) for number in range(2, len(rows) + 2)]
     return [skip.reason for skip in found.skipped]
-
-
-def test_megatron(tmp_path: Path) -> None:
-    engine = {"transformer_impl": "transformer_engine", "gpus_per_node": "1"}
-    assert reasons(
-        tmp_path,
-        "megatron_golden",
-        engine,
-        {"gpus_per_node": "4;8", "transformer_impl": "local"},
-        {"gpus_per_node": "1", "nodes": "1", "tensor_model_parallel_size": "1", "transformer_impl": "local"},
-    ) == [ENGINE, SEVERAL_GPUS, "needs megatron-core: no reader yet"]
 
 
 def test_torchtitan(tmp_path: Path) -> None:

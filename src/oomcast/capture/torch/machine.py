@@ -279,18 +279,31 @@ def virtual_gpu(
 
 
 def _install_engine(patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
-    """Backward is a phase of its own; Python code called from it (hooks, checkpoints) sees the virtual GPU too."""
-    run = torch.autograd.graph._engine_run_backward
+    """Backward is a phase of its own; Python code called from it (hooks, checkpoints) sees the virtual GPU too.
+
+    The engine itself is wrapped, since not all call it through `torch.autograd`: Megatron's pipelines do not.
+    """
+    engine = torch.autograd.Variable._execution_engine
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         with virtual.backward(), functions:
-            result = run(*args, **kwargs)
+            result = engine.run_backward(*args, **kwargs)
         virtual.label_gradients()
         virtual.scope.forget_nodes()
         return result
 
-    patches.set(torch.autograd, "_engine_run_backward", _engine_run_backward)
-    patches.set(torch.autograd.graph, "_engine_run_backward", _engine_run_backward)
+    patches.set(torch.autograd.Variable, "_execution_engine", _Engine(engine, _engine_run_backward))
+
+
+class _Engine:
+    """The autograd engine, with another way in."""
+
+    def __init__(self, engine: Any, run_backward: Callable[..., Any]) -> None:
+        self._engine = engine
+        self.run_backward = run_backward
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 def _install_checkpoint(patches: Patches) -> None:

@@ -91,6 +91,19 @@ def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
     return _new(x, (torch.broadcast_shapes(x.shape, mask.shape).numel(),))
 
 
+def _selected(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """How many are selected is the mask's to say, whatever is selected from."""
+    x, mask = args[:2]
+    known = recorder.values.of(mask)
+    if known is None or not isinstance(x, FakeTensor) or recorder.values.of(x) is not None:
+        return _bounded("masked_select", _masked_select)(recorder, func, args, kwargs)
+    count = int(known.broadcast_to(torch.broadcast_shapes(x.shape, mask.shape)).sum())
+    with recorder.fake_mode:
+        out = _new(x, (count,))
+    recorder.hold_all(func, out)
+    return out
+
+
 def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     none = _new(x, (0,), torch.int64)
     return (
@@ -221,7 +234,7 @@ RULES: dict[Any, Any] = by_operator(
         "_is_all_true": _all,
         "_pack_padded_sequence": _pack_padded,
         "nonzero": _bounded("nonzero", _nonzero),
-        "masked_select": _bounded("masked_select", _masked_select),
+        "masked_select": _selected,
         "_unique2": _bounded("unique", _unique),
         "unique_dim": _bounded("unique", _unique_dim),
         "unique_consecutive": _bounded("unique_consecutive", _unique_consecutive),

@@ -181,6 +181,7 @@ class _Session:
             not_seen=watch.not_seen(),
             cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
             alloc_conf=allocator_settings(),
+            cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
             batches=tuple(self._batches.sentences),
         )
         return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened()))

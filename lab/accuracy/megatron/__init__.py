@@ -1,0 +1,1 @@
+"""Megatron-LM's functional tests: their rows read, and their runs built again over megatron-core."""
