@@ -6,8 +6,8 @@ Saving copies one storage after the other to the host, so it takes no memory of 
 recorded as any other allocation.
 
 In the process of a job, whose writing is kept apart (`overlay.py`), a file with a mark takes the place of what would
-have been saved, so that the job finds it, lists it and moves it as it would the real one; what has all its data, such as
-a data set that was prepared, is really saved there.
+have been saved, so that the job finds it, lists it and moves it as it would the real one; what has all its data, such
+as a data set that was prepared, is really saved there.
 
 Known limitation: within `oomcast.virtual_gpu`, in a process of the user's, what the user opens is really opened: a file
 that is opened to be written (`open(path, "wb")`) is empty before `torch.save` is called.
