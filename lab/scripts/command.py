@@ -110,7 +110,10 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         line = line.replace("{data}", str(place.resolve()))
     before = _files(checkout)
     home, path = os.getcwd(), os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(checkout.resolve()), *([path] if path else [])])
+    if script.on_path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [str((checkout / script.on_path).resolve()), *([path] if path else [])]
+        )
     os.chdir(folder)
     try:
         sys.stderr.write(f"{script.name}\n")

@@ -9,14 +9,24 @@ from pathlib import Path
 __all__ = [
     "bert_and_text",
     "chair_pictures",
+    "coco",
     "cora",
+    "fashion",
     "folders_of_pictures",
     "gpt_and_text",
+    "llm_c_tokens",
     "masks",
     "mnist",
+    "molecules",
+    "one_text",
     "pictures",
+    "planetoid",
+    "proteins",
+    "ptb",
     "token_files",
+    "voc",
     "wikitext",
+    "yolo",
 ]
 
 _WORDS = tuple(
@@ -83,6 +93,142 @@ def token_files(folder: Path, tokens: int = 100_000, vocabulary: int = 50_257) -
         (folder / f"{name}.bin").write_bytes(data.tobytes())
 
 
+def llm_c_tokens(folder: Path, tokens: int = 200_000) -> None:
+    """A file of llm.c: a header of 256 integers and tokens of 16 bits."""
+    import array
+
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(2)
+    header = array.array("i", [20240520, 1, tokens, *([0] * 253)])
+    data = array.array("H", (generator.randrange(50_257) for _ in range(tokens)))
+    (folder / "train.bin").write_bytes(header.tobytes() + data.tobytes())
+
+
+def one_text(folder: Path, name: str = "input.txt") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(_sentences(2000)))
+
+
+def ptb(folder: Path) -> None:
+    one_text(folder, "train.txt")
+
+
+def fashion(root: Path) -> None:
+    """FashionMNIST has MNIST's format."""
+    mnist(root)
+    (root / "MNIST").rename(root / "FashionMNIST")
+
+
+def voc(root: Path) -> None:
+    """Pictures with a mask each, as PASCAL VOC 2012 lays them out."""
+    from PIL import Image
+
+    folder = root / "VOCdevkit" / "VOC2012"
+    pictures(folder / "JPEGImages", 24, 160, suffix="jpg")
+    (folder / "SegmentationClass").mkdir(parents=True, exist_ok=True)
+    (folder / "ImageSets" / "Segmentation").mkdir(parents=True, exist_ok=True)
+    for number in range(24):
+        mask = Image.new("P", (160, 160))
+        mask.paste(1 + number % 20, (0, 0, 80, 80))
+        mask.save(folder / "SegmentationClass" / f"{number:04}.png")
+    names = "\n".join(f"{number:04}" for number in range(24))
+    for part in ("train", "val", "trainval"):
+        (folder / "ImageSets" / "Segmentation" / f"{part}.txt").write_text(names)
+
+
+def coco(root: Path) -> None:
+    """Pictures with boxes and outlines, as COCO 2017 lays them out."""
+    import json
+
+    (root / "annotations").mkdir(parents=True, exist_ok=True)
+    for part in ("train2017", "val2017"):
+        pictures(root / part, 16, 240, suffix="jpg")
+        images = [{"id": n, "file_name": f"{n:04}.jpg", "width": 240, "height": 240} for n in range(16)]
+        boxes = [(n, k) for n in range(16) for k in range(1 + n % 4)]
+        annotations = [
+            {
+                "id": 1 + number,
+                "image_id": image,
+                "category_id": 1 + k,
+                "bbox": [10 + 20 * k, 10, 60, 80],
+                "area": 4800,
+                "iscrowd": 0,
+                "segmentation": [[10 + 20 * k, 10, 70 + 20 * k, 10, 70 + 20 * k, 90, 10 + 20 * k, 90]],
+                "keypoints": [],
+            }
+            for number, (image, k) in enumerate(boxes)
+        ]
+        categories = [{"id": n, "name": f"thing{n}", "supercategory": "thing"} for n in range(1, 91)]
+        content = {"images": images, "annotations": annotations, "categories": categories, "info": {}, "licenses": []}
+        (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(content))
+
+
+def yolo(root: Path) -> None:
+    """Pictures with boxes in text files, and the file that names them."""
+    generator = random.Random(5)
+    for part in ("train", "val"):
+        pictures(root / "images" / part, 16, 160, suffix="jpg")
+        (root / "labels" / part).mkdir(parents=True, exist_ok=True)
+        for number in range(16):
+            boxes = [f"{generator.randrange(3)} 0.5 0.5 0.3 0.4" for _ in range(1 + number % 5)]
+            (root / "labels" / part / f"{number:04}.txt").write_text("\n".join(boxes))
+    names = "names: {0: cat, 1: dog, 2: elk}"
+    (root / "data.yaml").write_text(f"path: {root.resolve()}\ntrain: images/train\nval: images/val\n{names}\n")
+
+
+def molecules(root: Path, name: str = "MUTAG") -> None:
+    """120 small graphs in the text files of a TUDataset."""
+    folder = root / name / "raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(6)
+    edges, graph_of, labels, nodes = [], [], [], 0
+    for graph in range(120):
+        size = generator.randint(10, 28)
+        for node in range(size - 1):
+            first, second = nodes + node + 1, nodes + node + 2
+            edges += [f"{first}, {second}", f"{second}, {first}"]
+        graph_of += [str(graph + 1)] * size
+        labels += [str(generator.randrange(7)) for _ in range(size)]
+        nodes += size
+    lines = {
+        "A": edges,
+        "graph_indicator": graph_of,
+        "node_labels": labels,
+        "graph_labels": [str(n % 2) for n in range(120)],
+    }
+    for part, content in lines.items():
+        (folder / f"{name}_{part}.txt").write_text("\n".join(content) + "\n")
+
+
+def proteins(root: Path) -> None:
+    molecules(root, "PROTEINS")
+
+
+def planetoid(root: Path) -> None:
+    """Cora's eight files: 1,600 papers, the last 1,000 of them for testing."""
+    import pickle
+
+    import numpy
+    from scipy import sparse
+
+    folder = root / "Cora" / "raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    words = sparse.random(1600, 64, density=0.1, format="csr", random_state=0, dtype=numpy.float32)
+    labels = numpy.eye(7, dtype=numpy.int64)[numpy.arange(1600) % 7]
+    parts = {
+        "x": words[:140],
+        "tx": words[600:],
+        "allx": words[:600],
+        "y": labels[:140],
+        "ty": labels[600:],
+        "ally": labels[:600],
+        "graph": {n: [(n * 7 + 1) % 1600, (n * 3 + 2) % 1600] for n in range(1600)},
+    }
+    for name, content in parts.items():
+        (folder / f"ind.cora.{name}").write_bytes(pickle.dumps(content))
+    (folder / "ind.cora.test.index").write_text("\n".join(str(n) for n in range(600, 1600)) + "\n")
+
+
 def _sentences(count: int, longest: int = 24) -> list[str]:
     generator = random.Random(3)
     return [" ".join(generator.choices(_WORDS, k=generator.randint(4, longest))) for _ in range(count)]
@@ -119,7 +265,7 @@ def cora(folder: Path) -> None:
 def _tokenizer(folder: Path, kind: str) -> None:
     """A word tokenizer with that model's special tokens, and a configuration of two layers."""
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoConfig, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
     vocabulary = {word: number for number, word in enumerate([*special, *sorted(set(_WORDS))])}
@@ -136,7 +282,17 @@ def _tokenizer(folder: Path, kind: str) -> None:
         model_max_length=128,
     ).save_pretrained(folder)
     layers = {"num_hidden_layers": 2} if kind == "bert" else {"n_layer": 2}
-    AutoConfig.for_model(kind, vocab_size=1024, **layers).save_pretrained(folder)
+    _pretrained(folder, kind, vocab_size=1024, **layers)
+
+
+def _pretrained(folder: Path, kind: str, **settings: object) -> None:
+    """A model with its weights, which are random."""
+    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+
+    prepare_torchvision()  # whose operators may be built for another torch
+    from transformers import AutoConfig, AutoModel
+
+    AutoModel.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder)
 
 
 def bert_and_text(folder: Path) -> None:

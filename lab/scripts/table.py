@@ -23,6 +23,8 @@ class PublicScript:
     """Fills a folder with data."""
     place: str = ""
     """Where the script wants that folder, from `folder`; "" where it can be told."""
+    on_path: str = ""
+    """A folder of the repository that its authors put on PYTHONPATH."""
     job: tuple[str, dict[str, object]] | None = None
     """The same training as a job with its options, where one can be written."""
 
@@ -48,8 +50,21 @@ def _hf(folder: str, line: str, make: Callable[[Path], None]) -> PublicScript:
     return PublicScript("huggingface/transformers", line, f"examples/pytorch/{folder}", make)
 
 
+def _lightning(folder: str, line: str) -> PublicScript:
+    place = "../../Datasets" if folder.startswith("pytorch") else "../../../Datasets"
+    return PublicScript("Lightning-AI/pytorch-lightning", line, f"examples/{folder}", data.mnist, place)
+
+
+def _tutorial(folder: str, make: Callable[[Path], None], place: str) -> PublicScript:
+    return PublicScript("yunjey/pytorch-tutorial", "main.py", f"tutorials/{folder}", make, place)
+
+
+def _graphs(line: str, make: Callable[[Path], None], place: str) -> PublicScript:
+    return PublicScript("pyg-team/pytorch_geometric", line, "examples", make, f"../data/{place}")
+
+
 _TEXT = "--train_file {data}/train.txt --validation_file {data}/validation.txt"
-_ROWS = "--train_file {data}/train.csv --validation_file {data}/validation.csv"
+_NO_TRAINER = "--output_dir out --num_train_epochs 2 --per_device_train_batch_size 8"
 _TRAINER = "--do_train --output_dir out --num_train_epochs 1 --per_device_train_batch_size 8"
 
 SCRIPTS: tuple[PublicScript, ...] = (
@@ -97,6 +112,11 @@ SCRIPTS: tuple[PublicScript, ...] = (
     _gan("gan"),
     _gan("wgan_gp"),
     _gan("acgan"),
+    _gan("dcgan"),
+    _gan("infogan"),
+    _gan("aae"),
+    _gan("began"),
+    _gan("cogan"),
     PublicScript("milesial/Pytorch-UNet", "WANDB_MODE=disabled python train.py --amp -b 4", ".", data.masks, "data"),
     _hf(
         "language-modeling",
@@ -107,6 +127,12 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "language-modeling",
         f"run_mlm.py --config_name {{data}}/bert --tokenizer_name {{data}}/bert {_TEXT} {_TRAINER}",
         data.bert_and_text,
+    ),
+    _hf(
+        "language-modeling",
+        f"accelerate launch --mixed_precision bf16 run_clm_no_trainer.py --model_name_or_path {{data}}/gpt2 {_TEXT} "
+        f"{_NO_TRAINER} --block_size 64",
+        data.gpt_and_text,
     ),
     PublicScript(
         "huggingface/pytorch-image-models",
@@ -120,7 +146,57 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "references/classification",
         data.folders_of_pictures,
     ),
+    PublicScript(
+        "pytorch/vision",
+        "train.py --data-path {data} --dataset voc --model lraspp_mobilenet_v3_large -b 4 --epochs 2",
+        "references/segmentation",
+        data.voc,
+    ),
+    PublicScript(
+        "pytorch/vision",
+        "train.py --data-path {data} --model fasterrcnn_mobilenet_v3_large_320_fpn -b 2 --epochs 2",
+        "references/detection",
+        data.coco,
+    ),
+    PublicScript(
+        "pytorch/vision",
+        "train.py --dataset-dir {data} --labels-per-batch 4 --samples-per-label 4 --epochs 2",
+        "references/similarity",
+        data.fashion,
+    ),
     PublicScript("Lightning-AI/pytorch-lightning", "bug_report_model.py", "examples/pytorch/bug_report"),
+    _lightning("pytorch/basics", "autoencoder.py fit --trainer.max_epochs 2"),
+    _lightning("pytorch/basics", "backbone_image_classifier.py fit --trainer.max_epochs 2"),
+    _lightning("fabric/kfold_cv", "train_fabric.py --epochs 2"),
+    _lightning("fabric/build_your_own_trainer", "run.py"),
+    PublicScript("Lightning-AI/pytorch-lightning", "reinforce_learn_Qnet.py", "examples/pytorch/domain_templates"),
+    PublicScript("Lightning-AI/pytorch-lightning", "train_torch.py", "examples/fabric/reinforcement_learning"),
+    PublicScript(
+        "Lightning-AI/pytorch-lightning",
+        "imagenet.py fit --model.data_path {data} --model.arch resnet18 --model.batch_size 8 --trainer.max_epochs 2",
+        "examples/pytorch/domain_templates",
+        data.folders_of_pictures,
+    ),
+    PublicScript("karpathy/minGPT", "python projects/chargpt/chargpt.py", ".", data.one_text, "."),
+    PublicScript(
+        "karpathy/llm.c",
+        "train_gpt2.py --input_bin {data}/train.bin --input_val_bin {data}/train.bin --model d12 --batch_size 8 "
+        "--sequence_length 1024 --total_batch_size 16384 --dtype bfloat16 --val_loss_every 5 --write_tensors 0 "
+        "--output_dir out --overfit_single_batch 0 --num_iterations 20 --flash 1 --tensorcores 1",
+        ".",
+        data.llm_c_tokens,
+    ),
+    _tutorial("01-basics/feedforward_neural_network", data.mnist, "../../data"),
+    _tutorial("02-intermediate/convolutional_neural_network", data.mnist, "../../data"),
+    _tutorial("02-intermediate/bidirectional_recurrent_neural_network", data.mnist, "../../data"),
+    _tutorial("02-intermediate/language_model", data.ptb, "data"),
+    _tutorial("03-advanced/generative_adversarial_network", data.mnist, "../../data"),
+    _tutorial("03-advanced/variational_autoencoder", data.mnist, "../../data"),
+    _graphs("gcn.py", data.planetoid, "Planetoid"),
+    _graphs("gat.py", data.planetoid, "Planetoid"),
+    _graphs("autoencoder.py --epochs 20", data.planetoid, "Planetoid"),
+    _graphs("mutag_gin.py", data.molecules, "TU"),
+    _graphs("proteins_topk_pool.py", data.proteins, "PROTEINS"),
     PublicScript(
         "Lightning-AI/pytorch-lightning",
         "train_torch.py --save-model",

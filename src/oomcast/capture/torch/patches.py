@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Patches"]
@@ -13,19 +15,22 @@ class Patches:
     """`patches.set(torch.cuda, "is_available", …)`; leaving the context restores what was there."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
+        self._undo = contextlib.ExitStack()
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
+        before = vars(owner).get(name, _ABSENT)
+        if before is _ABSENT:
+            self._undo.callback(delattr, owner, name)
+        else:
+            self._undo.callback(setattr, owner, name, before)
         setattr(owner, name, value)
+
+    def at_the_end(self, undo: Callable[[], Any]) -> None:
+        """Called when the context is left, in the same reverse order."""
+        self._undo.callback(undo)
 
     def __enter__(self) -> Patches:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for owner, name, value in reversed(self._before):
-            if value is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-        self._before.clear()
+        self._undo.close()

@@ -168,6 +168,9 @@ class Recorder(TorchDispatchMode):
             with self.fake_mode:
                 return kernel(func, args, kwargs)
         try:
+            if torch.is_inference_mode_enabled() and _views_normal_tensor(func, args):
+                with torch.inference_mode(False), torch.no_grad():
+                    return self._fake_kernels(func, types, args, kwargs)
             return self._fake_kernels(func, types, args, kwargs)
         except UnsupportedOperatorException:
             if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutograd"):
@@ -383,6 +386,11 @@ class _Held:
         self.block = block
         self.is_empty = False
         """Resized to nothing: the block, its last one, is free already."""
+
+
+def _views_normal_tensor(func: Any, args: Any) -> bool:
+    """In `torch.inference_mode` a view of a tensor from outside of it (a parameter) is no inference tensor either."""
+    return bool(func.is_view and args and isinstance(args[0], torch.Tensor) and not args[0].is_inference())
 
 
 _foreign: dict[Any, bool] = {}

@@ -6,7 +6,8 @@ Saving copies one storage after the other to the host, so it takes no memory of 
 recorded as any other allocation.
 
 In the process of a job, whose writing is kept apart (`overlay.py`), a file with a mark takes the place of what would
-have been saved, so that the job finds it, lists it and moves it as it would the real one.
+have been saved, so that the job finds it, lists it and moves it as it would the real one; what has all its data, such
+as a data set that was prepared, is really saved there.
 
 Known limitation: within `oomcast.virtual_gpu`, in a process of the user's, what the user opens is really opened: a file
 that is opened to be written (`open(path, "wb")`) is empty before `torch.save` is called.
@@ -205,10 +206,14 @@ def _mapped(device: str, map_location: Any) -> Any:
 
 def install_saving(patches: Patches, builder: TraceBuilder) -> None:
     shelf = Shelf(builder)
-    load_real = torch.load
+    save_real, load_real = torch.save, torch.load
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        shelf.put(obj, f)
+        if current_overlay() is not None and not _holds_fakes(obj):
+            with builder.during(Phase.SAVING):
+                save_real(obj, f, *args, **kwargs)
+        else:
+            shelf.put(obj, f)
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         file = shelf.find(f)
@@ -223,6 +228,25 @@ def install_saving(patches: Patches, builder: TraceBuilder) -> None:
     patches.set(torch.serialization, "load", load)
     _install_addresses(patches)
     _install_safetensors(patches, shelf)
+
+
+def _holds_fakes(content: Any) -> bool:
+    """Whether anything in what is saved has no data. Data sets that a job prepares have all, and are really written."""
+
+    class Found(Exception):
+        pass
+
+    class Search(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> int | None:
+            if isinstance(obj, FakeTensor):
+                raise Found
+            return 0 if isinstance(obj, torch.Tensor) else None
+
+    try:
+        Search(io.BytesIO(), protocol=2).dump(content)
+    except Found:
+        return True
+    return False
 
 
 def _install_addresses(patches: Patches) -> None:

@@ -8,6 +8,9 @@ assumption.
 
 from __future__ import annotations
 
+import ast
+import functools
+import linecache
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +26,7 @@ _FLOAT_LIMIT = 4096
 _INTEGER_LIMIT = 1 << 20
 _PATIENCE = 500
 """Reads of unknown values by one line after which they change, so that a loop that waits for a small loss ends."""
+_LEAVES_A_LOOP = (ast.Break, ast.Return)
 _aten = torch.ops.aten
 _TRUE_WHEN_UNKNOWN = {_aten.all.default, _aten.all.dim, _aten.all.dims, _aten._is_all_true.default}
 
@@ -104,7 +108,7 @@ class Values:
         reads = self._reads[where] = self._reads.get(where, 0) + 1
         if tensor.dtype == torch.bool:
             stand_in = tensor.__dict__.get("_oomcast_made_by") in _TRUE_WHEN_UNKNOWN
-            if reads % _PATIENCE == 0:
+            if reads % _PATIENCE == 0 and ends_a_loop(where.removeprefix(" at ")):
                 stand_in = not stand_in
         elif tensor.dtype.is_floating_point:
             stand_in = 1.0 if reads < _PATIENCE else 0.5 ** min(reads - _PATIENCE, 1000)
@@ -138,6 +142,35 @@ _KNOWN_FACTORIES = {
     _aten.eye.m,
     _aten.scalar_tensor.default,
 }
+
+
+def ends_a_loop(line: str) -> bool:
+    """Whether the condition at `file:number` decides if a loop goes on; any other is a check, which passes."""
+    path, _, number = line.rpartition(":")
+    return number.isdigit() and int(number) in _lines_that_end_loops(path)
+
+
+@functools.lru_cache
+def _lines_that_end_loops(path: str) -> frozenset[int]:
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    conditions: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.While):
+            conditions.append(node.test)
+        if isinstance(node, (ast.While, ast.For)):
+            conditions.extend(
+                inner.test
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.If) and any(isinstance(last, _LEAVES_A_LOOP) for last in inner.body)
+            )
+    return frozenset(
+        line
+        for node in conditions
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
+    )
 
 
 def _tensors(tree: Any) -> Iterable[torch.Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["BatchChooser"]
+__all__ = ["BatchChooser", "batches_of_an_epoch"]
 
 _SECONDS_TO_LOOK = 15.0
 _DEEPEST = 6
@@ -37,7 +37,7 @@ class BatchChooser:
         data_set = iterator._dataset
         known = id(data_set) in self._kept
         if self._synthetic and known:
-            if number >= _length(iterator._index_sampler):
+            if number >= batches_of_an_epoch(iterator):
                 raise StopIteration
             return self._kept[id(data_set)]
         if (self._synthetic or self._worst_first) and not known:
@@ -147,9 +147,9 @@ def _values_in(sample: Any, depth: int = 0) -> int:
     return sum(_values_in(part, depth + 1) for part in parts)
 
 
-def _length(sampler: Any) -> int:
-    """Batches in an epoch; without end where nobody knows, or where the sample at hand would give none."""
+def batches_of_an_epoch(iterator: Any) -> int:
+    """Without end where nobody knows, or where the sample at hand would give none."""
     try:
-        return len(sampler) or 1 << 60
+        return len(iterator._index_sampler) or 1 << 60
     except TypeError:
         return 1 << 60

@@ -88,7 +88,9 @@ class _Session:
         self._spec = spec
         self._launch = launch
         self._virtual = virtual
-        self._watch = StepWatch(virtual.ledger, script.max_steps, spec.effort.time_limit)
+        self._watch = StepWatch(
+            virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, spec.effort.time_limit
+        )
         self._batches = BatchChooser(synthetic=script.synthetic_data, worst_first=script.worst_batch)
         self._memory: ForwardMemory | None = None
         self._deadline = time.monotonic() + spec.effort.time_limit
@@ -129,7 +131,7 @@ class _Session:
         self._look_at_the_clock()
 
     def _before_forward(self, module: Any) -> None:
-        stop = self._watch.enough()
+        stop = self._watch.enough() if torch.is_grad_enabled() else None
         if stop is not None:
             self._finish(stop)
         self._look_at_the_clock()

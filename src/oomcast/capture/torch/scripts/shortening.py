@@ -10,7 +10,6 @@ even so an epoch takes long, its data loader ends it early.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer as _optimizer
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from torch.utils.data import dataloader as _dataloader
 
 from ....trace import Category, Phase
 from ..machine import VirtualGpu
 from ..patches import Patches
-from .batches import BatchChooser
+from .batches import BatchChooser, batches_of_an_epoch
 from .watching import StepWatch, is_about
 
 __all__ = ["ForwardMemory", "install_shortening"]
@@ -32,11 +32,15 @@ __all__ = ["ForwardMemory", "install_shortening"]
 _ALIKE = 3
 """Forwards of one form that must have taken the same before the next is taken as known."""
 _PLAIN = (type(None), bool, int, float, str, torch.dtype)
-_LONG_EVALUATION = 2.0
-"""Seconds after which an evaluation whose batches leave nothing behind is ended at its next batch."""
+_BATCHES_OF_EVALUATION = 32
+"""After which an evaluation is ended whose batches leave nothing behind."""
 _FEW_BATCHES = 4
-_LONG_EPOCH = 1.5
-"""Seconds after which an epoch is ended whose steps have shown their peak: until then they cost next to nothing."""
+_LEFT_BY_A_BATCH = 4 << 10
+"""Bytes: a loss or a count that a script keeps of each batch."""
+_BATCHES_OF_FIRST_EPOCH = 500
+_BATCHES_OF_EPOCH = 20
+"""After which an epoch is ended whose steps have shown their peak: the first is long enough for scripts that evaluate
+or save every so many batches, the others bring those on that do so every so many epochs."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,33 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
 
     patches.set(nn.Module, "__call__", call_or_remember)
     _install_loaders(patches, virtual, watch, batches)
+    _install_optimizers(patches, watch)
     return memory
+
+
+def _install_optimizers(patches: Patches, watch: StepWatch) -> None:
+    """Steps after the peak has repeated are made up: torch's optimizers leave parameters without gradients alone."""
+    hidden: list[tuple[nn.Parameter, torch.Tensor]] = []
+
+    def hide(optimizer: Any, args: Any, kwargs: Any) -> None:
+        kind = type(optimizer)
+        if not watch.is_steady or not watch.knows(optimizer) or not kind.__module__.startswith("torch.optim."):
+            return
+        if kind is torch.optim.LBFGS or args or kwargs:  # a closure computes gradients meanwhile
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    hidden.append((parameter, parameter.grad))
+                    parameter.grad = None
+
+    def show(optimizer: Any, args: Any, kwargs: Any) -> None:
+        for parameter, gradient in hidden:
+            parameter.grad = gradient
+        hidden.clear()
+
+    patches.at_the_end(_optimizer.register_optimizer_step_pre_hook(hide).remove)
+    patches.at_the_end(_optimizer.register_optimizer_step_post_hook(show).remove)
 
 
 class _Epoch:
@@ -271,7 +301,9 @@ class _Epoch:
         self._virtual = virtual
         self.batches = 0
         self._held: list[int] = []
-        self._since = 0.0
+        self._forms: list[Any] = []
+        self._last: Any = None
+        self._since_steady = 0
         self._steps = 0
 
     def may_end(self, watch: StepWatch) -> bool:
@@ -280,17 +312,48 @@ class _Epoch:
         self.batches += 1
         trained, self._steps = watch.steps > self._steps, watch.steps
         if self.batches == 1:
-            self._since = time.monotonic()
             return False
-        if watch.is_steady and trained:
-            return time.monotonic() - self._since > _LONG_EPOCH
+        if watch.is_steady:
+            self._since_steady += 1
+            if trained:
+                most = _BATCHES_OF_EPOCH if watch.epochs_since_steady else _BATCHES_OF_FIRST_EPOCH
+                return self._since_steady > most
         if ledger.phase not in (Phase.EVALUATION, Phase.GENERATION):
             self._held.clear()
             return False
         self._held.append(ledger.held)
-        if len(self._held) < _FEW_BATCHES or not is_about(self._held[-1], self._held[-_FEW_BATCHES]):
+        if len(self._held) < _BATCHES_OF_EVALUATION:
             return False
-        return time.monotonic() - self._since > _LONG_EVALUATION
+        return self._held[-1] - self._held[-_FEW_BATCHES] <= _FEW_BATCHES * _LEFT_BY_A_BATCH
+
+    def got(self, batch: Any) -> Any:
+        """A batch of the script's own."""
+        self._last, form = _copied(batch)
+        self._forms = [*self._forms[1 - _ALIKE :], form]
+        return batch
+
+    def again(self, watch: StepWatch) -> Any:
+        """The last batch once more, where the next would be like it and only its size matters; None where not."""
+        forms = self._forms
+        if len(forms) < _ALIKE or forms[-1] is None or any(form != forms[-1] for form in forms):
+            return None
+        if not watch.is_steady and self._virtual.ledger.phase is not Phase.EVALUATION:
+            return None
+        return _copied(self._last)[0]
+
+
+def _copied(batch: Any) -> tuple[Any, Any]:
+    """The same tensors in containers of their own, and the batch's form; None where it is more than those."""
+    leaves, spec = tree_flatten(batch)
+    form: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            form.append((tuple(leaf.shape), leaf.dtype))
+        elif isinstance(leaf, (*_PLAIN, bytes)):
+            form.append(type(leaf))
+        else:
+            return None, None
+    return tree_unflatten(leaves, spec), (tuple(form), str(spec))
 
 
 def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, batches: BatchChooser) -> None:
@@ -304,14 +367,16 @@ def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, ba
         epoch = iterator.__dict__.get("_oomcast_epoch")
         if epoch is None:
             epoch = iterator._oomcast_epoch = _Epoch(virtual)
-        if epoch.may_end(watch):
-            iterator._oomcast_epoch = None  # a persistent iterator is used for the next epoch as well
-            watch.epoch_ended()
-            raise StopIteration
         try:
-            return batches.next(iterator, epoch.batches - 1, following)
+            if epoch.may_end(watch):
+                raise StopIteration
+            if (repeated := epoch.again(watch)) is not None:
+                if epoch.batches > batches_of_an_epoch(iterator):
+                    raise StopIteration
+                return repeated
+            return epoch.got(batches.next(iterator, epoch.batches - 1, following))
         except StopIteration:
-            iterator._oomcast_epoch = None
+            iterator._oomcast_epoch = None  # a persistent iterator is used for the next epoch as well
             watch.epoch_ended()
             raise
 

@@ -8,6 +8,7 @@ same peak each time. Once it has done so with every optimizer's state present, m
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,12 @@ _STEPS_TO_REPEAT = 3
 """Updates before a peak can be called steady: the first makes the optimizer's state, the second meets it."""
 _STEPS_OF_VARYING_SIZE = 12
 """Updates without a higher peak after which one is believed though no two steps are alike (batches of any length)."""
-_STEPS_TO_LOOK_ON = 4000
+_STEPS_TO_LOOK_ON = 2000
 _EPOCHS_TO_LOOK_ON = 200
-_SECONDS_TO_LOOK_ON = 6.0
-"""Of work, whatever else this machine does."""
+_OPERATORS_TO_LOOK_ON = 100_000
+"""How long evaluation and a checkpoint are waited for once training is steady. Counted, and not timed, so that a busy
+machine sees what an idle one does; the time limit is the last resort, and is told."""
+_NEAR_THE_LIMIT = 0.85
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,13 @@ def is_about(one: int, other: int) -> bool:
 class StepWatch:
     """Told of every update, evaluation and checkpoint; says when there is nothing more to wait for."""
 
-    def __init__(self, builder: TraceBuilder, max_steps: int | None, time_limit: float) -> None:
+    def __init__(
+        self, builder: TraceBuilder, operators: Callable[[], int], max_steps: int | None, time_limit: float
+    ) -> None:
         self._builder = builder
-        self._time_limit = time_limit
+        self._operators = operators
+        """How many were run so far."""
+        self._last_resort = time.monotonic() + _NEAR_THE_LIMIT * time_limit
         self._max_steps = max_steps
         self._steps: list[_Step] = []
         self._highest = 0
@@ -67,9 +74,8 @@ class StepWatch:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
         self._times: dict[int, int] = {}
-        self._started = time.process_time()
-        self._steady_since: tuple[float, float] | None = None
-        """By the clock, and in seconds that this process has worked."""
+        self._steady_since: int | None = None
+        """In operators that were run."""
         self._steps_when_steady = 0
         self._epochs_since = 0
         self._evaluated_before = False
@@ -101,34 +107,46 @@ class StepWatch:
         self._highest = max(self._highest, step.highest)
         self._steps.append(step)
         if not self.is_steady and self._repeats():
-            self._steady_since = time.monotonic(), time.process_time()
+            self._steady_since = self._operators()
             self._steps_when_steady = self.steps
         if self._max_steps is not None and self.steps >= self._max_steps:
             return Stop(Ending.MAX_STEPS, f"stopped after {_times(self.steps, 'optimizer step')}, as --max-steps says")
         return self.enough()
 
+    @property
+    def epochs_since_steady(self) -> int:
+        return self._epochs_since
+
     def epoch_ended(self) -> None:
         if self.is_steady:
             self._epochs_since += 1
 
+    def knows(self, optimizer: Any) -> bool:
+        """Whether this optimizer has its state, and has met it in another step."""
+        return self._times.get(self._numbers.get(id(optimizer), -1), 0) >= 2
+
     def enough(self) -> Stop | None:
-        """Whether evaluation and a checkpoint were seen after training was steady, or waited for long enough."""
+        """Whether evaluation and a checkpoint were seen after training was steady, or waited for long enough.
+
+        Asked where the script trains: an evaluation that has begun is seen to its end.
+        """
         if self._steady_since is None:
             return None
-        since, worked_until = self._steady_since
-        worked = time.process_time() - worked_until
+        if {Phase.EVALUATION, Phase.SAVING} <= self._builder.entered:
+            return self.seen_enough()
         waited_long = (
             self._epochs_since >= _EPOCHS_TO_LOOK_ON
             or self.steps - self._steps_when_steady >= _STEPS_TO_LOOK_ON
-            or worked > max(_SECONDS_TO_LOOK_ON, 0.5 * (worked_until - self._started))
-            or time.monotonic() - since > 0.5 * self._time_limit
+            or self._operators() - self._steady_since > max(_OPERATORS_TO_LOOK_ON, self._steady_since // 2)
         )
-        if waited_long or {Phase.EVALUATION, Phase.SAVING} <= self._builder.entered:
+        if waited_long:
             return self.seen_enough()
+        if time.monotonic() > self._last_resort:
+            return self.seen_enough("; what follows was waited for until the time limit was near")
         return None
 
-    def seen_enough(self) -> Stop:
-        return Stop(Ending.STEADY, f"the peak repeated over {_times(self._steps_when_steady, 'optimizer step')}")
+    def seen_enough(self, more: str = "") -> Stop:
+        return Stop(Ending.STEADY, f"the peak repeated over {_times(self._steps_when_steady, 'optimizer step')}{more}")
 
     @property
     def still_rising(self) -> str:
