@@ -2,7 +2,8 @@
 
 The runs are in lab/benchmarks/campaigns/*.runs.json, so that every fit and table is made again in seconds. With
 --measure DIR they are measured anew there (what was interrupted goes on) and written over; Keras runs where
---python keras=PATH says. Exit code 1 if a bar is missed.
+--python keras=PATH says. --capture keeps what was measured and makes the static figures anew, for when the rules of SGV
+have changed. Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from oomcast.methods.tbem import (
     GapRow,
     StaticValue,
     campaign_html,
+    case_trace,
     fit_campaign,
     fit_gap,
     measure_campaign,
     most_telling,
     read_campaign,
     refit,
+    static_value,
 )
 
 from .report import Bar, Outcome, console, print_outcome
@@ -56,6 +59,7 @@ def main() -> int:
     parser.add_argument("--measure", type=Path, metavar="DIR", help="measure what DIR does not hold yet, and keep it")
     parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PATH")
     parser.add_argument("--default-malloc", action="store_true", help="leave glibc's settings as they are")
+    parser.add_argument("--capture", action="store_true", help="make the static figures of the runs anew")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the campaigns' report there")
     given = parser.parse_args()
     known = {path.stem: path for path in sorted(CAMPAIGNS.glob("*.toml"))}
@@ -69,6 +73,9 @@ def main() -> int:
         for name in given.names or known:
             measure(known[name], given.measure, interpreters, steady=not given.default_malloc)
     names = [name for name in given.names or known if runs_file(known[name]).exists()]
+    if given.capture:
+        for name in names:
+            capture_again(known[name])
     campaigns = {name: read_campaign(known[name]) for name in names}
     gaps = {name: fitted(campaigns[name], known[name]) for name in names}
     if given.page:
@@ -101,6 +108,19 @@ def write_runs(gap: Gap, file: Path) -> None:
     rows = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in gap.rows)
     head = json.dumps({"graph": gap.graph, "environment": dict(gap.environment), "versions": dict(gap.versions)})
     runs_file(file).write_text(f'{head[:-1]}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+
+
+def capture_again(file: Path) -> None:
+    """The same measured peaks beside static figures of today."""
+    campaign = read_campaign(file)
+    gap = fitted(campaign, file)
+    rows = []
+    for number, row in enumerate(gap.rows):
+        console.print(f"{campaign.name}: {number + 1} of {len(gap.rows)}", end="\r")
+        seed, values = campaign.seed_of(row.parameters), campaign.parameters(row.parameters)
+        trace = case_trace(seed.reference, values, campaign.steps, campaign.device, gap.graph)
+        rows.append(dataclasses.replace(row, static=static_value(trace, campaign.device)))
+    write_runs(fit_gap(campaign, rows, gap.environment, graph=gap.graph), file)
 
 
 def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool) -> None:

@@ -15,7 +15,8 @@ from ...errors import BadInput, OomcastError, UnknownName, UnreadableFile
 from ...tables import Table, read_toml
 from .factors import Factor, Value
 from .plans import METHODS, Method, make_plan
-from .seeds import Seed, find_seed, framework_of_job
+from .script_seed import ScriptSeed
+from .seeds import TEXT_ENDING, Seed, find_seed
 from .specification import Rules, read_library
 from .templates import TEMPLATES, Parameter, complete
 
@@ -26,7 +27,19 @@ _MOST_SEED = 2**63
 SEED_FACTOR = "template"
 """The factor whose levels are the seeds, where a campaign has several."""
 _KEYS = (
-    *("name", "template", "job", "specification", "framework", "device", "factors", "layer_factors", "fixed", "plan"),
+    *(
+        "name",
+        "template",
+        "job",
+        "script",
+        "specification",
+        "framework",
+        "device",
+        "factors",
+        "layer_factors",
+        "fixed",
+        "plan",
+    ),
     *("repetitions", "held_out", "held_out_factors", "steps", "seed", "limits"),
 )
 
@@ -158,31 +171,40 @@ def _campaign(table: Table, path: Path) -> Campaign:
 
 
 def _seeds(table: Table, folder: Path) -> tuple[Seed, ...]:
-    """The templates and job files that are named, each alone or in a list."""
+    """The templates, job files and scripts that are named, each alone or in a list."""
     seeds = []
-    for key in ("template", "job"):
+    for key in ("template", "job", "script"):
         value = table.values.get(key, [])
         names = value if isinstance(value, list) else [value]
         for name in names:
             if not isinstance(name, str) or not name.strip():
                 raise table.error_at(key, f"must be a name or a list of names, not {value!r}.")
             try:
-                if key == "template" and name not in TEMPLATES:
-                    known = f"There are {', '.join(TEMPLATES)}; a job file is named as job = {name!r}."
-                    raise UnknownName("template", name, TEMPLATES, known)
-                seeds.append(find_seed(name if key == "template" else str(folder / name)))
+                seeds.append(_seed(key, name, folder))
             except OomcastError as error:
                 raise table.error_at(key, str(error)) from None
     if not seeds:
-        raise table.error_at("template", "is missing; add it, or job = the path of a job file.")
+        raise table.error_at(
+            "template", "is missing; add it, or job = the path of a job file, or script = the line that starts one."
+        )
     if len({seed.name for seed in seeds}) < len(seeds):
         raise table.error_at("template", "names a seed twice; write each once.")
     return tuple(seeds)
 
 
+def _seed(key: str, name: str, folder: Path) -> Seed:
+    if key == "script":
+        return ScriptSeed.read(name, folder)
+    if name in TEMPLATES and key == "template":
+        return find_seed(name)
+    if key == "template" and not name.endswith(TEXT_ENDING):
+        known = f"There are {', '.join(TEMPLATES)}; a job file is named as job = {name!r}."
+        raise UnknownName("template", name, TEMPLATES, known)
+    return find_seed(str(folder / name))
+
+
 def _framework(table: Table, seeds: Sequence[Seed]) -> str:
-    jobs = [seed.reference for seed in seeds if seed.digest]
-    guessed = framework_of_job(jobs[0]) if jobs else "torch"
+    guessed = next((seed.framework for seed in seeds if seed.digest), "torch")
     offered = [name for name in seeds[0].frameworks if all(name in seed.frameworks for seed in seeds)]
     return table.one_of("framework", offered, guessed)
 
@@ -335,7 +357,7 @@ def starter_campaign(
         raise UnknownName("framework", framework, seed.frameworks, known)
     named = {factor.name for factor in factors}
     others = [one for one in seed.parameters if one.name not in named]
-    key = "template" if seed.name in TEMPLATES else "job"
+    key = "template" if seed.name in TEMPLATES else "script" if isinstance(seed, ScriptSeed) else "job"
     lines = [f"{factor.name} = [{', '.join(map(_written, factor.levels))}]" for factor in factors]
     told = [f"     # {remarks[factor.name]}" if remarks and factor.name in remarks else "" for factor in factors]
     return "\n".join(

@@ -58,9 +58,10 @@ def _add_new(actions: Any) -> None:
     parser = actions.add_parser("new", help="write a campaign file to start from")
     parser.add_argument(
         "template",
-        metavar="TEMPLATE|JOB",
-        help="vgg, resnet, mlp, unet2d, unet3d, transformer or lstm; or a job file of your own (.py), whose parameters "
-        "are then screened for those that move its memory",
+        metavar="TEMPLATE|JOB|LINE",
+        help="vgg, resnet, mlp, unet2d, unet3d, transformer or lstm; or your own job file (.py), text with marked "
+        "places (.template) or the line of a script ('train.py --batch {{batch_size=8}} --width {{width=512}}'): its "
+        "parameters are then screened for those that move its memory",
     )
     parser.add_argument(
         "--framework",
@@ -168,12 +169,13 @@ def _new(options: argparse.Namespace) -> int:
     from .campaign import affordable, propose_factors
     from .campaign_file import read_campaign, starter_campaign, starter_factors
     from .campaign_plan import plan_campaign
-    from .seeds import find_seed, framework_of_job
+    from .script_seed import ScriptSeed
+    from .seeds import find_seed
 
     use_pythons(options)
     seed = find_seed(options.template)
-    framework = options.framework or (framework_of_job(seed.reference) if seed.digest else "torch")
-    path = Path(options.output or f"{Path(options.template).stem}.toml")
+    framework = options.framework or seed.framework
+    path = Path(options.output or f"{Path(seed.file if isinstance(seed, ScriptSeed) else options.template).stem}.toml")
     if path.exists():
         raise BadInput(f"{path} exists; name another file with --output.")
     remarks = {}
@@ -183,11 +185,11 @@ def _new(options: argparse.Namespace) -> int:
         if not proposed:
             raise BadInput(
                 f"no number written in {seed.name} moves its memory; write sizes as arguments of model() or batch() "
-                "with a default, or as constants in capitals."
+                "with a default, as constants in capitals, or mark their places."
             )
         factors = tuple(one.factor for one in proposed)
         remarks = {one.factor.name: f"moves SGV by {100 * one.effect:.0f} %" for one in proposed}
-        seed_name = os.path.relpath(seed.reference, path.parent)
+        seed_name = seed.name if isinstance(seed, ScriptSeed) else os.path.relpath(seed.reference, path.parent)
     else:
         factors, seed_name = starter_factors(seed), seed.name
         with contextlib.suppress(OomcastError):  # without a framework to capture with, the levels stay as they are

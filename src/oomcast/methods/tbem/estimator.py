@@ -35,7 +35,8 @@ class CampaignOptions:
 class TestingBased(Estimator):
     """The static estimate of a network, and the Gap that a campaign's real runs have found.
 
-    Takes `template:vgg,depth=16,edge=64`, a file that oomcast rendered, or the job file of the campaign. Refuses what
+    Takes `template:vgg,depth=16,edge=64`, a file that oomcast rendered, or the job file or script of the campaign
+    (`template:train.py,width=64`). Refuses what
     the campaign's runs tell nothing of: another template, framework, device or fixed parameter, a factor beyond its
     levels.
     """
@@ -62,8 +63,7 @@ class TestingBased(Estimator):
         total = gap.predict(varied, tbem.static_value(trace, device))
         static = tbem.static_answer(trace, device, int(gap.environment.get("memory", 0)))
         learnt = _learnt(gap, total, spec.place.coverage)
-        job = seed.reference if seed.digest else f"{tbem.TEMPLATE_PREFIX}{seed.name}"
-        return tbem.with_learnt_total(static, learnt, job)
+        return tbem.with_learnt_total(static, learnt, seed.described(parameters))
 
 
 def _given(job: Job, gap: Gap) -> tuple[Seed, dict[str, Value]]:

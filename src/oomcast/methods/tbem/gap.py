@@ -257,7 +257,7 @@ def _rows(
 
     measured = list(store.measurements(Selection(campaign=campaign.name, outcome=Outcome.OK)))
     seeds = {seed.name for seed in campaign.seeds}
-    measured = [one for one in measured if Path(one.case.template).name in seeds]
+    measured = [one for one in measured if {one.case.template, Path(one.case.template).name} & seeds]
     if not measured:
         raise BadInput(
             f"the store {store.name} has no finished case of campaign {campaign.name!r}; "
@@ -435,8 +435,8 @@ def _mape(rows: Sequence[GapRow], estimates: Sequence[float]) -> float:
     return sum(errors) / len(errors)
 
 
-GAP_SCHEMA = 2
-"""1 is 0.1.0's, whose SGV on a CPU counted temporaries of foreach kernels, which a CPU does not run."""
+GAP_SCHEMA = 3
+"""In 1, SGV on a CPU counted the temporaries of foreach kernels, which a CPU does not run; in 2 it counted none."""
 _KIND = "oomcast gap"
 _FILE = FittedFile(_KIND, GAP_SCHEMA, "oomcast campaign fit", "campaign")
 

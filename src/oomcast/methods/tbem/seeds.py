@@ -1,37 +1,61 @@
-"""Seeds: what a campaign varies. A template of oomcast's, or a person's own job file with the numbers written in it.
+"""Seeds: what a campaign varies. A template of oomcast's, a person's own job file or text with places in it, a script.
 
-A seed has parameters, says which combinations of them can be built, and gives two files for one: a job file, which is
-captured for SGV, and the case, which trains for real.
+A seed has parameters, says which combinations of them can be built, and gives two things for one: what is captured for
+SGV, and the case, which trains for real.
 
 In a job file the parameters are what is written there as a plain value: constants in capitals (`WIDTH = 512`), and
 arguments of `model` and `batch` that have a default (`def batch(batch_size, seq_len=256)`). A name that both functions
-have is one parameter. Nothing of the file is run to learn them; a case has other values in the same places.
+have is one parameter. In a text template (`encoder.py.template`) and in the command line of a script they are marked:
+`{{width=512}}`, or `{{activation=ReLU|GELU}}` where only some texts are taken (see `marked_places`). Nothing of the
+file is run to learn them; a case has other values in the same places.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Mapping
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ...capture import guess_framework
 from ...errors import BadInput, UnknownName
-from ...spec import JobKind, Workload
+from ...spec import Spec
 from .factors import Value
 from .specification import Rejection, Rules, check_network
+from .static_figures import CPU, VIRTUAL_GPU
 from .templates import FRAMEWORKS, TEMPLATES, Parameter, Template, complete, count_parameters, render
 
-__all__ = ["JOB_FRAMEWORKS", "JobSeed", "Seed", "TemplateSeed", "find_seed", "framework_of_job"]
+__all__ = [
+    "JOB_FRAMEWORKS",
+    "MARK",
+    "TEXT_ENDING",
+    "JobSeed",
+    "MarkedPlace",
+    "Seed",
+    "TemplateSeed",
+    "find_seed",
+    "marked_places",
+    "read_text",
+    "written_parameter",
+]
 
 JOB_FRAMEWORKS = ("torch", "keras", "jax", "mxnet")
 _BYTES_PER_PARAMETER = 8
 """A trained parameter and its gradient in fp32: less than that no training step holds."""
 _LARGEST_FILE = 4 << 20
 _BATCH_SIZE = 32
+TEXT_ENDING = ".template"
+"""Of files in which places are marked; what is made of them is a job file."""
+Captured: TypeAlias = "AbstractContextManager[Spec]"
+_CAPTURED_BY = {"keras": "tensorflow"}
+"""What captures call a framework, where campaigns call it otherwise."""
 
 
 class Seed(Protocol):
@@ -52,20 +76,27 @@ class Seed(Protocol):
     def frameworks(self) -> tuple[str, ...]: ...
 
     @property
+    def framework(self) -> str:
+        """The one that runs it, if nobody says otherwise."""
+
+    @property
     def digest(self) -> str:
         """Other text than the parameters' values gives another; empty for what ships with oomcast."""
 
     def check(self, values: Mapping[str, Value], rules: Rules | None = None) -> Rejection | None:
         """The condition that says that no such network can be built, as far as that is known before it is built."""
 
-    def job(self, values: Mapping[str, Value], framework: str, steps: int) -> str:
-        """A job file, to be captured."""
+    def captured(self, values: Mapping[str, Value], framework: str, steps: int, device: str) -> Captured:
+        """What a capture is asked for, as long as the context lasts; `device` is cpu or a GPU of the catalogue."""
 
     def case(self, values: Mapping[str, Value], framework: str, steps: int, device: str) -> str:
         """A file that trains for `steps` steps on `device`, cpu or cuda, and needs no oomcast."""
 
     def least_bytes(self, values: Mapping[str, Value], framework: str) -> int:
         """What a case holds in any case, as far as that is known without a capture."""
+
+    def described(self, values: Mapping[str, Value]) -> str:
+        """What the answer to an estimate calls it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +118,7 @@ class TemplateSeed:
         return self.template.parameters
 
     frameworks: tuple[str, ...] = FRAMEWORKS
+    framework: str = "torch"
     digest: str = ""
 
     def check(self, values: Mapping[str, Value], rules: Rules | None = None) -> Rejection | None:
@@ -96,14 +128,18 @@ class TemplateSeed:
             rejection = rules.check_parameters(complete(self, values)) or rules.check_network(network)
         return rejection
 
-    def job(self, values: Mapping[str, Value], framework: str, steps: int) -> str:
-        return render(self.template.network(values), framework, steps=steps)
+    def captured(self, values: Mapping[str, Value], framework: str, steps: int, device: str) -> Captured:
+        source = render(self.template.network(values), framework, steps=steps)
+        return _job_file(self.name, source, framework, steps, device, complete(self, values)["batch_size"])
 
     def case(self, values: Mapping[str, Value], framework: str, steps: int, device: str) -> str:
         return render(self.template.network(values), framework, steps=steps, device=device)
 
     def least_bytes(self, values: Mapping[str, Value], framework: str) -> int:
         return count_parameters(self.template.network(values), framework) * _BYTES_PER_PARAMETER
+
+    def described(self, values: Mapping[str, Value]) -> str:
+        return f"template:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -114,11 +150,14 @@ class _Spot:
     start: int
     end: int
     value: Value
+    choices: tuple[Value, ...] = ()
+    is_text: bool = False
+    """A marked place, where a value is put as it is; else one of Python, which has quotes around a text."""
 
 
 @dataclass(frozen=True)
 class JobSeed:
-    """A job file whose written values are its parameters."""
+    """A job file whose written values are its parameters, or a text in which their places are marked."""
 
     path: Path
     text: str = field(repr=False)
@@ -129,18 +168,16 @@ class JobSeed:
     @classmethod
     def read(cls, path: Path) -> JobSeed:
         """Raises BadInput for a file that is no job, or in which one parameter has several values."""
-        try:
-            data = path.read_bytes() if path.stat().st_size <= _LARGEST_FILE else b""
-            text = data.decode("utf-8")
-            tree = ast.parse(text)
-        except (OSError, ValueError, SyntaxError) as error:
-            reason = getattr(error, "strerror", None) or getattr(error, "msg", None) or "it is no text"
-            raise BadInput(f"the job file {path} cannot be read: {reason}.") from None
+        text = read_text(path)
+        spots = _marked_spots(text, str(path)) if path.name.endswith(TEXT_ENDING) else []
+        tree = _parsed(_put(text, spots, {}), path)
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         missing = [name for name in ("model", "batch") if name not in functions]
         if missing:
             raise BadInput(f"{path} is no job file: it has no function {missing[0]}(); a job has model() and batch().")
-        spots = [*_constants(tree, text), *_arguments(functions["model"], text), *_arguments(functions["batch"], text)]
+        if not spots:
+            arguments = [*_arguments(functions["model"], text), *_arguments(functions["batch"], text)]
+            spots = [*_constants(tree, text), *arguments]
         values: dict[str, Value] = {}
         for spot in spots:
             if values.setdefault(spot.name, spot.value) != spot.value:
@@ -161,15 +198,23 @@ class JobSeed:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        named = {spot.name: _parameter(spot.name, spot.value) for spot in self.spots}
+        named = {spot.name: written_parameter(spot.name, spot.value, spot.choices) for spot in self.spots}
         named.pop("batch_size", None)
         batch = Parameter("batch_size", "int", self.batch_size, minimum=1, meaning="samples in a batch")
         return (batch, *named.values())
 
     @property
+    def framework(self) -> str:
+        """What the file imports."""
+        with self.captured(self.values(), "", 1, CPU) as spec:
+            guessed = guess_framework(spec.workload)
+        return "keras" if guessed == "tensorflow" else guessed
+
+    @property
     def digest(self) -> str:
         """The same for two files that differ in the values of their parameters alone."""
-        return hashlib.sha256(self._with({spot.name: "…" for spot in self.spots}).encode()).hexdigest()[:16]
+        blank = _put(self.text, self.spots, {spot.name: "…" for spot in self.spots})
+        return hashlib.sha256(blank.encode()).hexdigest()[:16]
 
     def values(self) -> dict[str, Value]:
         """The parameters as they are written in the file."""
@@ -178,10 +223,14 @@ class JobSeed:
     def check(self, values: Mapping[str, Value], rules: Rules | None = None) -> Rejection | None:
         return rules.check_parameters(complete(self, values)) if rules is not None else None
 
-    def job(self, values: Mapping[str, Value], framework: str, steps: int) -> str:
+    def captured(self, values: Mapping[str, Value], framework: str, steps: int, device: str) -> Captured:
+        settings = complete(self, values)
+        return _job_file(self.path.stem, self.job(settings), framework, steps, device, settings["batch_size"])
+
+    def job(self, values: Mapping[str, Value]) -> str:
         """The file with these values; modules beside the original can still be imported."""
-        text = self._with(complete(self, values))
-        head = next((node.lineno for node in ast.parse(text).body if not _stays_first(node)), 1)
+        text = _put(self.text, self.spots, complete(self, values))
+        head = next((node.lineno for node in _parsed(text, self.path).body if not _stays_first(node)), 1)
         lines = text.splitlines(keepends=True)
         lines.insert(head - 1, f"import sys; sys.path.insert(0, {str(self.path.resolve().parent)!r})\n")
         return "".join(lines)
@@ -202,7 +251,7 @@ class JobSeed:
                 "import sys",
                 "",
                 f"FOLDER = {str(self.path.resolve().parent)!r}",
-                f"JOB = {self._with(settings)!r}",
+                f"JOB = {_put(self.text, self.spots, settings)!r}",
                 "",
                 loops.split('"""', 2)[2].strip(),
                 "",
@@ -222,39 +271,148 @@ class JobSeed:
     def least_bytes(self, values: Mapping[str, Value], framework: str) -> int:
         return 0
 
-    def _with(self, values: Mapping[str, Value]) -> str:
-        data = self.text.encode()
-        for spot in sorted(self.spots, key=lambda spot: -spot.start):
-            if spot.name in values:
-                data = data[: spot.start] + repr(values[spot.name]).encode() + data[spot.end :]
-        return data.decode()
+    def described(self, values: Mapping[str, Value]) -> str:
+        return self.reference
 
 
 def find_seed(name: str) -> Seed:
-    """A template by its name, or a job file by its path."""
+    """A template by its name, a job file or a text template by its path, a script by its line with marked places."""
     if name in TEMPLATES:
         return TemplateSeed(TEMPLATES[name])
-    if name.endswith(".py"):
+    if MARK.search(name):
+        from .script_seed import ScriptSeed
+
+        return ScriptSeed.read(name)
+    if name.endswith((".py", TEXT_ENDING)):
         return JobSeed.read(Path(name))
-    raise UnknownName("template", name, TEMPLATES, f"There are {', '.join(TEMPLATES)}; a job file ends in .py.")
+    known = f"There are {', '.join(TEMPLATES)}; a job file ends in .py, a text with marked places in {TEXT_ENDING}."
+    raise UnknownName("template", name, TEMPLATES, known)
 
 
-def framework_of_job(path: str) -> str:
-    """What a job file imports, in the words of campaigns: torch, keras, jax or mxnet."""
-    workload = Workload.create(path)
-    assert workload.job.kind is JobKind.FILE
-    found = guess_framework(workload)
-    return "keras" if found == "tensorflow" else found
+def read_text(path: Path) -> str:
+    """Raises BadInput for what cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8") if path.stat().st_size <= _LARGEST_FILE else ""
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from None
 
 
-def _parameter(name: str, value: Value) -> Parameter:
-    if isinstance(value, bool):
-        return Parameter(name, "bool", value, meaning="written in the job file")
-    if isinstance(value, str):
-        return Parameter(name, "str", value, meaning="written in the job file")
+_AS_ON_A_CPU = """
+
+# As on a CPU, where torch's optimizers work on one parameter after the other.
+def _one_by_one():
+    from torch.optim import Optimizer
+
+    made = Optimizer.__init__
+
+    def make(self, params, defaults):
+        if defaults.get("foreach", True) is None:
+            defaults["foreach"] = False
+        made(self, params, defaults)
+
+    Optimizer.__init__ = make
+
+
+_one_by_one()
+"""
+"""On a GPU they work on all at once and hold temporaries as large as all parameters; on a CPU the two of the largest
+parameter (Adam's root and quotient) can be what the peak is made of."""
+
+
+@contextmanager
+def _job_file(name: str, source: str, framework: str, steps: int, device: str, batch_size: Value) -> Iterator[Spec]:
+    """A job file that is there as long as it is captured."""
+    on_cpu = device == CPU
+    with tempfile.TemporaryDirectory(prefix="oomcast-") as folder:
+        file = Path(folder) / f"{Path(name).stem}.py"
+        file.write_text(source + _AS_ON_A_CPU if on_cpu and framework == "torch" else source, encoding="utf-8")
+        captured_by = _CAPTURED_BY.get(framework, framework) or None
+        gpu = VIRTUAL_GPU if on_cpu else device
+        yield Spec.read(file, device=gpu, batch_size=batch_size, steps=steps, framework=captured_by)
+
+
+MARK = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*(?:=([^{}]*))?\}\}")
+"""A marked place. A text's own double braces are left alone as long as no single name stands in them."""
+
+
+@dataclass(frozen=True)
+class MarkedPlace:
+    """Where `{{name=default}}`, `{{name=default|other|…}}` or, further on, `{{name}}` is written."""
+
+    name: str
+    start: int
+    end: int
+    choices: tuple[Value, ...]
+    """The default first; more where only these are taken; empty for a place that repeats a name."""
+
+
+def marked_places(text: str, where: str) -> list[MarkedPlace]:
+    """The marked places of a text, in order. Raises BadInput where a name has no default, or two."""
+    places = []
+    for match in MARK.finditer(text):
+        name, written = match.groups()
+        choices = () if written is None else tuple(_value(part.strip()) for part in written.split("|"))
+        places.append(MarkedPlace(name, match.start(), match.end(), choices))
+    for name in dict.fromkeys(place.name for place in places):
+        defaults = {place.choices for place in places if place.name == name and place.choices}
+        if len(defaults) != 1:
+            said = "no value" if not defaults else "several values"
+            raise BadInput(f"{where} gives {name} {said}; write {{{{{name}=VALUE}}}} once, then {{{{{name}}}}}.")
+    return places
+
+
+def _marked_spots(text: str, where: str) -> list[_Spot]:
+    places = marked_places(text, where)
+    if not places:
+        raise BadInput(f"{where} marks no place; write {{{{width=512}}}} where a campaign is to put other values.")
+    choices = {place.name: place.choices for place in places if place.choices}
+    before = [len(text[: place.start].encode()) for place in places]
+    return [
+        _Spot(
+            place.name,
+            start,
+            start + len(text[place.start : place.end].encode()),
+            choices[place.name][0],
+            choices[place.name] if len(choices[place.name]) > 1 else (),
+            is_text=True,
+        )
+        for place, start in zip(places, before, strict=True)
+    ]
+
+
+def _value(written: str) -> Value:
+    """A number or a switch as a person writes it, else the text itself."""
+    try:
+        value = json.loads(written.lower() if written in ("True", "False") else written)
+    except ValueError:
+        return written
+    return value if isinstance(value, (int, float)) else written
+
+
+def _put(text: str, spots: Sequence[_Spot], values: Mapping[str, Value]) -> str:
+    """The text with these values in their places; a marked place whose value is not named gets its default."""
+    data = text.encode()
+    for spot in sorted(spots, key=lambda spot: -spot.start):
+        if spot.name in values or spot.is_text:
+            value = values.get(spot.name, spot.value)
+            data = data[: spot.start] + (str(value) if spot.is_text else repr(value)).encode() + data[spot.end :]
+    return data.decode()
+
+
+def _parsed(text: str, path: Path) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (ValueError, SyntaxError) as error:
+        raise BadInput(f"the job file {path} cannot be read: {getattr(error, 'msg', None) or error}.") from None
+
+
+def written_parameter(name: str, value: Value, choices: tuple[Value, ...] = ()) -> Parameter:
+    kind = {bool: "bool", str: "str", int: "int", float: "float"}[type(value)]
+    meaning = "written in the job"
+    if choices or isinstance(value, (bool, str)):
+        return Parameter(name, kind, value, choices, meaning=meaning)  # type: ignore[arg-type]
     least = (1 if isinstance(value, int) else 0) if value > 0 else None
-    kind = "int" if isinstance(value, int) else "float"
-    return Parameter(name, kind, value, minimum=least, meaning="written in the job file")  # type: ignore[arg-type]
+    return Parameter(name, kind, value, minimum=least, meaning=meaning)  # type: ignore[arg-type]
 
 
 def _constants(tree: ast.Module, text: str) -> list[_Spot]:

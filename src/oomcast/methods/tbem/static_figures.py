@@ -4,17 +4,15 @@ SGV is what the network holds by its trace alone, whatever framework will run it
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from ...capture import capture
 from ...estimation import Simulation, Target, estimate_trace
 from ...simulate import Timeline, WorkspaceTable, simulate
-from ...spec import Place, Spec
-from ...trace import Category, EventKind, Phase, Trace
+from ...spec import Place
+from ...trace import Category, EventKind, Trace
 from .factors import Value
 
 __all__ = [
@@ -51,13 +49,10 @@ class StaticValue:
         return {name: getattr(self, name) for name in self.NAMES}
 
 
-_CAPTURED_BY = {"keras": "tensorflow"}
-
-
 def case_trace(
     template: str, parameters: Mapping[str, Value], steps: int, device: str = CPU, graph: str = "torch"
 ) -> Trace:
-    """The trace of the network that a case trains; `template` is a template's name or the path of a job file.
+    """The trace of what a case trains; `template` is what `find_seed` finds a seed by.
 
     `graph` is the framework whose graph is followed. A template can be rendered for PyTorch also where Keras runs it.
     """
@@ -66,14 +61,8 @@ def case_trace(
     seed = find_seed(template)
     own = {parameter.name for parameter in seed.parameters}
     values = {name: value for name, value in parameters.items() if name in own}
-    source = seed.job(values, graph, steps)
-    gpu = VIRTUAL_GPU if device == CPU else device
-    with tempfile.TemporaryDirectory(prefix="oomcast-") as folder:
-        file = Path(folder) / f"{Path(template).stem}.py"
-        file.write_text(source, encoding="utf-8")
-        framework = _CAPTURED_BY.get(graph, graph)
-        size = parameters["batch_size"]
-        return capture(Spec.read(file, device=gpu, batch_size=size, steps=steps, framework=framework))
+    with seed.captured(values, graph, steps, device) as spec:
+        return capture(spec)
 
 
 def uncalibrated_target(device: str) -> Target:
@@ -97,8 +86,7 @@ def static_value(trace: Trace, device: str = CPU) -> StaticValue:
 def live_peak(trace: Trace, *, on_cpu: bool = False) -> dict[Category, int]:
     """The most that tensors hold at a time, by category: what they ask for, without CUDA's rounding or workspaces.
 
-    `on_cpu` leaves out the temporaries of an optimizer's step: on a GPU torch's optimizers work on all parameters at
-    once and hold a temporary as large as they are, on a CPU on one after the other.
+    `on_cpu` leaves out what foreach kernels make for all parameters at once: no optimizer on a CPU runs them.
     """
     live = dict.fromkeys(Category, 0)
     total = highest = 0
@@ -107,7 +95,7 @@ def live_peak(trace: Trace, *, on_cpu: bool = False) -> dict[Category, int]:
         if kind not in (EventKind.ALLOCATE, EventKind.FREE):
             continue
         made = trace.allocations[index]
-        if on_cpu and made.phase is Phase.OPTIMIZER and made.category is Category.TEMPORARY:
+        if on_cpu and made.category is Category.TEMPORARY and "_foreach_" in made.operator:
             continue
         change = made.nbytes if kind is EventKind.ALLOCATE else -made.nbytes
         live[made.category] += change

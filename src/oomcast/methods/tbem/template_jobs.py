@@ -1,5 +1,6 @@
 """A job that is a network of a seed: `template:vgg,depth=16,edge=64`, a file that oomcast rendered from a template, or
-a job file that a campaign was made for, `job.py` or `template:job.py,width=512`."""
+what a campaign was made for: `job.py`, `template:job.py,width=512`, `template:encoder.py.template,width=512` or, for
+the script of a line with marked places, `template:train.py,width=512`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pathlib import Path
 from ...errors import BadInput, UnknownName
 from ...spec import Job, JobKind
 from .factors import Value
-from .seeds import JobSeed, Seed, TemplateSeed
+from .script_seed import ScriptSeed
+from .seeds import MARK, TEXT_ENDING, JobSeed, Seed, TemplateSeed
 from .specification import check_network
 from .templates import FRAMEWORKS, TEMPLATES, render
 from .templates.template import Parametric, Template, complete
@@ -41,23 +43,40 @@ def template_job(job: Job) -> tuple[Template, dict[str, Value]]:
 def seed_job(job: Job, digests: Mapping[str, str]) -> tuple[Seed, dict[str, Value]]:
     """The seed and the parameters of a job for which `is_template_job` holds.
 
-    `digests` are those of the job files that are known by their path: a file with one of these texts is that seed, with
-    the values that are written in it.
+    `digests` are those of the job files and scripts that are known by their path: a file with one of these texts is
+    that seed, with the values that are written in it.
     """
     name, _, settings = job.name.partition(",") if job.kind is JobKind.TEMPLATE else (job.name, "", "")
-    if not digests or not name.strip().endswith(".py"):
+    if not digests or not name.strip().endswith((".py", TEXT_ENDING)):
         template, named = template_job(job)
         return TemplateSeed(template), named
-    seed = JobSeed.read(Path(name.strip()))
+    seed = _own_seed(Path(name.strip()), digests)
     if seed.digest not in digests.values():
         raise BadInput(
-            f"{seed.reference} is not the job file that was measured ({', '.join(digests)}), or its text was changed "
+            f"{name.strip()} is not the file that was measured ({', '.join(digests)}), or its text was changed "
             "beyond the values of its parameters; measure it anew."
         )
-    named = seed.values()
+    named = {parameter.name: parameter.default for parameter in seed.parameters}
     # The batch is what the command line says.
     named.pop("batch_size")
     return seed, {**named, **_settings(seed, settings.split(",") if settings else [], job.reference)}
+
+
+def _own_seed(path: Path, digests: Mapping[str, str]) -> JobSeed | ScriptSeed:
+    """A job file or a text template, or the script of a line that was measured."""
+    for line in digests:
+        if path.name.endswith(".py") and MARK.search(line):
+            seed = ScriptSeed.read(line, _started_in(path, line))
+            if Path(seed.file).name == path.name:
+                return seed
+    return JobSeed.read(path)
+
+
+def _started_in(path: Path, line: str) -> Path:
+    """The folder that the line is started in, if `path` is its script: so far above it as the line says."""
+    words = [word for word in line.split() if Path(word).name == path.name]
+    above = len(Path(words[0]).parts) - 1 if words else 0
+    return path.resolve().parents[above]
 
 
 def _template(name: str) -> Template:
