@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, ValuesView
+from functools import cache
 from typing import Any
 
 import torch
@@ -144,16 +145,22 @@ def _learn(func: Any, args: Any, kwargs: dict[str, Any], before: Any, out: Any) 
         if out is None:
             return lambda mode, given: None
         return (lambda mode, given: given[0]) if out is args[0] else None
+
+    @cache
+    def inputs() -> set[int]:
+        """Their storages, read once: a fused operator has thousands of inputs and as many outputs."""
+        return {tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs.values()))}
+
     if isinstance(out, (tuple, list)):
-        makers = [_maker_of(item, args, kwargs) for item in out]
+        makers = [_maker_of(item, args, inputs) for item in out]
         if any(maker is None for maker in makers):
             return None
         container = list if type(out) is list else tuple
         return lambda mode, given: container(maker(mode, given) for maker in makers)  # type: ignore[misc]
-    return _maker_of(out, args, kwargs)
+    return _maker_of(out, args, inputs)
 
 
-def _maker_of(tensor: Any, args: Any, kwargs: dict[str, Any]) -> _Maker | None:
+def _maker_of(tensor: Any, args: Any, inputs: Callable[[], set[int]]) -> _Maker | None:
     if tensor is None:
         return lambda mode, given: None
     if not isinstance(tensor, FakeTensor) or tensor.is_sparse or tensor.is_conj() or tensor.is_neg():
@@ -173,7 +180,7 @@ def _maker_of(tensor: Any, args: Any, kwargs: dict[str, Any]) -> _Maker | None:
             return FakeTensor(mode, meta, device)
 
         return view
-    if offset or any(other.untyped_storage()._cdata == key for other in _tensors((args, kwargs.values()))):
+    if offset or key in inputs():
         return None
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if tensor.untyped_storage().nbytes() != (extent * tensor.element_size() if tensor.numel() else 0):
