@@ -26,7 +26,7 @@ class PublicScript:
     on_path: str = ""
     """A folder of the repository that its authors put on PYTHONPATH."""
     job: tuple[str, dict[str, object]] | None = None
-    """The same training as a job with its options, where one can be written."""
+    """The same training as a job with its options, where one can be written; files are those of `jobs/`."""
 
     @property
     def name(self) -> str:
@@ -68,7 +68,14 @@ _NO_TRAINER = "--output_dir out --num_train_epochs 2 --per_device_train_batch_si
 _TRAINER = "--do_train --output_dir out --num_train_epochs 1 --per_device_train_batch_size 8"
 
 SCRIPTS: tuple[PublicScript, ...] = (
-    PublicScript("karpathy/nanoGPT", "train.py", ".", data.token_files, "data/openwebtext"),
+    PublicScript(
+        "karpathy/nanoGPT",
+        "train.py",
+        ".",
+        data.token_files,
+        "data/openwebtext",
+        job=("nanogpt.py", {"batch_size": 12, "precision": "amp-bf16", "accumulation": 40, "zero_grad": "after-step"}),
+    ),
     PublicScript(
         "karpathy/nanoGPT",
         "train.py config/train_shakespeare_char.py",
@@ -77,9 +84,13 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "data/shakespeare_char",
     ),
     PublicScript("karpathy/minGPT", "python projects/adder/adder.py"),
-    PublicScript("karpathy/makemore", "makemore.py --device cuda"),
+    PublicScript(
+        "karpathy/makemore",
+        "makemore.py --device cuda",
+        job=("makemore.py", {"batch_size": 32, "optimizer": "adamw", "zero_grad": "before-backward"}),
+    ),
     PublicScript("karpathy/makemore", "makemore.py --device cuda --type rnn"),
-    _examples("mnist", "main.py --save-model", make=data.mnist, place="../data"),
+    _examples("mnist", "main.py --save-model", make=data.mnist, place="../data", job=("mnist.py", {"batch_size": 64})),
     _examples("mnist_rnn", "main.py --accel --save-model", make=data.mnist, place="../data"),
     _examples("vae", "main.py", make=data.mnist, place="../data"),
     _examples("siamese_network", "main.py --save-model", make=data.mnist, place="../data"),
@@ -88,7 +99,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
     _examples(
         "imagenet",
         "main.py -a resnet18 --dummy --gpu 0 -b 64 -j 2",
-        job=("torchvision:resnet18", {"batch_size": 64, "optimizer": "sgd-momentum"}),
+        job=("torchvision:resnet18", {"batch_size": 64, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
     ),
     _examples("word_language_model", "main.py --accel --epochs 2", make=data.wikitext, place="data/wikitext-2"),
     _examples(
@@ -145,6 +156,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "train.py --data-path {data} --model resnet18 -b 8 --epochs 2",
         "references/classification",
         data.folders_of_pictures,
+        job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
     ),
     PublicScript(
         "pytorch/vision",

@@ -22,7 +22,7 @@ _STEPS_OF_VARYING_SIZE = 12
 """Updates without a higher peak after which one is believed though no two steps are alike (batches of any length)."""
 _STEPS_TO_LOOK_ON = 2000
 _EPOCHS_TO_LOOK_ON = 200
-_OPERATORS_TO_LOOK_ON = 100_000
+_OPERATORS_TO_LOOK_ON = 60_000
 """How long evaluation and a checkpoint are waited for once training is steady. Counted, and not timed, so that a busy
 machine sees what an idle one does; the time limit is the last resort, and is told."""
 _NEAR_THE_LIMIT = 0.85
