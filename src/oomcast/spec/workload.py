@@ -193,7 +193,7 @@ class Workload:
     quantization: str | None = option(
         None,
         OneOf("quantisation", QUANTIZATIONS),
-        help=f"weights as bitsandbytes holds them: {', '.join(QUANTIZATIONS)}; with an adapter",
+        help=f"weights as bitsandbytes, GPTQ, AWQ or HQQ hold them: {', '.join(QUANTIZATIONS)}; with an adapter",
         metavar="NAME",
         left_out_by_default=True,
     )

@@ -19,6 +19,7 @@ from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import JobKind, Objective, Precision, TrainingLoop, Workload
 
 from .loaded import LoadedJob
+from .packed_weights import PACKED, PackedLinear
 
 __all__ = ["DTYPES", "check_tuning", "tuned"]
 
@@ -44,7 +45,7 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
     if workload.attention == "flash":
         said.append("FlashAttention's package stands in as torch's own flash kernel, which holds as much")
     if workload.quantization is not None:
-        said.append(f"bitsandbytes quantises the linear layers to {workload.quantization}; the head stays as it is")
+        said.append(f"the linear layers hold {workload.quantization} weights; the head stays as it is")
 
     def model() -> nn.Module:
         return _trained(_with_adapter(_on_gpu(job.model(), workload), workload), workload)
@@ -75,7 +76,8 @@ def _on_gpu(model: Any, workload: Workload) -> Any:
 
 
 def _quantise(model: Any, workload: Workload) -> None:
-    kinds = _library("bitsandbytes", "--quantization").nn
+    packed = workload.quantization if workload.quantization in PACKED else None
+    kinds: Any = None if packed else _library("bitsandbytes", "--quantization").nn
     kept = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
     kind, _, double = (workload.quantization or "").partition("-")
     compute = DTYPES[workload.weights or "bf16"]
@@ -83,7 +85,9 @@ def _quantise(model: Any, workload: Workload) -> None:
         if type(module) is not nn.Linear or any(key == name or name.endswith(f".{key}") for key in kept):
             continue
         has_bias = module.bias is not None
-        if kind == "int8":
+        if packed is not None:
+            new = PackedLinear(module, packed)
+        elif kind == "int8":
             new = kinds.Linear8bitLt(module.in_features, module.out_features, has_bias, has_fp16_weights=False)
             new.weight = kinds.Int8Params(module.weight.data, requires_grad=False, has_fp16_weights=False)
         else:
@@ -94,12 +98,12 @@ def _quantise(model: Any, workload: Workload) -> None:
             new.weight = kinds.Params4bit(
                 module.weight.data, requires_grad=False, compress_statistics=bool(double), quant_type=kind
             )
-        if module.bias is not None:
-            new.bias = module.bias
+        new.bias = module.bias
         new.requires_grad_(False)
         parent, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, new)
-    model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
+    if packed is None:
+        model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
 
 
 def _with_adapter(model: Any, workload: Workload) -> Any:
