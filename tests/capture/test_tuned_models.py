@@ -105,6 +105,12 @@ def test_a_loss_in_chunks_never_holds_all_logits_twice(llama: str) -> None:
     assert peak(chunks) < peak(whole) - logits // 2
 
 
+def test_a_fused_loss_never_holds_all_logits(llama: str) -> None:
+    trace = traced(llama, batch_size=16, optimizer="sgd", fused_loss=True, weights="bf16")
+    assert max(a.nbytes for a in trace.allocations) < 2 * 16 * TOKENS * VOCABULARY
+    assert any("Liger" in sentence for sentence in trace.assumptions)
+
+
 def test_preferences_hold_a_reference_model_beside_the_trained_one(llama: str) -> None:
     plain = traced(llama, optimizer="sgd", training_loop="hf-trainer")
     pairs = traced(llama, optimizer="sgd", objective="dpo")

@@ -244,6 +244,12 @@ class Workload:
         metavar="N",
         left_out_by_default=True,
     )
+    fused_loss: bool = option(
+        False,
+        Switch("fused_loss"),
+        help="head and loss in one kernel, as Liger's fused linear cross entropy: all logits are never held",
+        left_out_by_default=True,
+    )
     objective: Objective = option(
         Objective.SFT,
         OneOf("objective", Objective),
