@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,16 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(report), indent=2))
     else:
         terminal().print(render(report))
-    return 0
+    return _unanswered(results)
+
+
+def _unanswered(results: Mapping[str, Sequence[Result]]) -> int:
+    """1 where every case of a data set failed: its scores would be empty without a word."""
+    silent = [name for name, found in results.items() if found and all(result.error for result in found)]
+    for name in silent:
+        reason = results[name][0].error
+        print(f"no case of {name} has an answer ({len(results[name])} tried); the first: {reason}", file=sys.stderr)
+    return 1 if silent else 0
 
 
 def _write_interval(results: Mapping[str, Sequence[Result]], estimator: str, path: Path) -> None:

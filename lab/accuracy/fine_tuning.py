@@ -156,14 +156,6 @@ def _torchao(row: Row) -> _Rebuilt | str:
     return _Rebuilt(TimmJob(name, (3, 224, 224), classes=45), "rtx-4070-ti-super", "torch-2.4-cu121", options)
 
 
-def _peft(row: Row) -> _Rebuilt | str:
-    if "end of step" in row.text("metric"):
-        return "a mean at the end of steps, not a peak"
-    if "FLUX" in row.text("model"):
-        return "its model and adapters need diffusers and peft"
-    return "its peak is that of generating 50 texts of unpublished lengths, not of training"
-
-
 def _litgpt(row: Row) -> _Rebuilt | str:
     run = litgpt_run(row)
     if isinstance(run, str):
@@ -177,5 +169,4 @@ FINE_TUNING: dict[str, Callable[[Row], _Rebuilt | str]] = {
     "torchtune": _torchtune,
     "torchao": _torchao,
     "litgpt": _litgpt,
-    "peft_method_comparison": _peft,
 }

@@ -39,6 +39,8 @@ class Report:
     """Data sets of many kinds of models, by kind."""
     families: tuple[Score, ...]
     bad: tuple[Bad, ...]
+    failed: tuple[tuple[str, str], ...] = ()
+    """Of each case that has no answer: its data set, and why."""
 
 
 def render(report: Report) -> Group:
@@ -54,6 +56,9 @@ def render(report: Report) -> Group:
     if report.bad:
         parts.append(_worst_rows(report.bad))
     parts.extend(_left_out(data_set) for data_set in report.sets if data_set.skipped)
+    parts.extend(
+        Text(f"{data}: {count} × no answer: {reason}") for (data, reason), count in Counter(report.failed).most_common()
+    )
     return Group(*parts)
 
 
@@ -76,6 +81,10 @@ def as_json(report: Report) -> dict[str, Any]:
             }
             for answer in report.bad
         ],
+        "failed": {
+            name: dict(Counter(reason for data, reason in report.failed if data == name))
+            for name in sorted({data for data, _ in report.failed})
+        },
         "skipped": {data_set.name: dict(Counter(skip.reason for skip in data_set.skipped)) for data_set in report.sets},
     }
 

@@ -32,6 +32,7 @@ def make_report(
         kinds=tuple(score for found in results.values() for score in _by_kind(found, estimators)),
         families=tuple(score for found in results.values() if families for score in _by_family(found, estimators[0])),
         bad=tuple(worst(everything, estimators[0], worst_rows)),
+        failed=tuple((result.case.data, result.error) for result in everything if result.error),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from oomcast.errors import BadInput, UnknownName
 
+from .adapter_rows import ADAPTER_SETS, read_adapter_rows
 from .cases import CaseSet
 from .fine_tuning import FINE_TUNING, read_fine_tuning
 from .gpumemnet_rows import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
@@ -30,6 +31,7 @@ DATA_SETS: Mapping[str, Callable[[Path], CaseSet]] = {
     "gpumemnet_transformer": read_transformer,
     "xmem_runs": read_xmem_runs,
     **{name: partial(read_fine_tuning, name) for name in FINE_TUNING},
+    **{name: partial(read_adapter_rows, name) for name in ADAPTER_SETS},
     **{name: partial(read_several_gpus, name) for name in SEVERAL_GPUS_SETS},
     **{name: partial(read_unbuilt, name) for name in UNBUILT},
 }

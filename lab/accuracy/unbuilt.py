@@ -18,7 +18,6 @@ __all__ = ["COMPILED", "QUANTISED", "UNBUILT", "read_unbuilt"]
 SEVERAL_GPUS = "several GPUs: no reader yet"
 COMPILED = "compiled: what Inductor plans is not asked yet"
 QUANTISED = "quantised weights: not offered yet"
-ADAPTERS = "adapters need the package peft: no reader yet"
 UNKNOWN_LENGTHS = "the lengths of its batches are not published"
 NO_READER = "one GPU, eager: no reader yet"
 NO_FIGURE = "it has no figure"
@@ -54,21 +53,6 @@ def _galvatron(row: Row) -> str:
     """`pp_tp_dp`, and what is switched on: `1_1_8_c_sp`."""
     sizes = [part for part in row.text("strategy_pp_tp_dp").split("_") if part.isdigit()]
     return SEVERAL_GPUS if _several(*sizes) else NO_READER
-
-
-def _qwen(row: Row) -> str:
-    method = row.text("method")
-    if re.search(r"q-?lora", method, re.IGNORECASE):
-        return QUANTISED
-    if "lora" in method.lower():
-        return ADAPTERS
-    return "its blocks are Qwen's own of 2023, which transformers does not have: no reader yet"
-
-
-def _peft(row: Row) -> str:
-    if row.get("compile") == "True":
-        return COMPILED
-    return "its model needs diffusers" if not row.get("max_seq_length") else UNKNOWN_LENGTHS
 
 
 def _bigscience(row: Row) -> str:
@@ -135,8 +119,6 @@ UNBUILT: Mapping[str, tuple[tuple[str, ...], Callable[[Row], str]]] = {
     "torchtitan_qwen3_14b": (("world", "command"), _torchtitan_command),
     "torchtitan_tables": (("context", "row"), _torchtitan_table),
     "galvatron_profiles": (("strategy_pp_tp_dp",), _galvatron),
-    "qwen_finetune": (("method",), _qwen),
-    "peft_bytes": (("compile", "max_seq_length"), _peft),
     "bigscience": (("GPUs", "Nodes", "NNODES", "DP", "TP", "PP"), _bigscience),
     "internevo": (("gpus",), _internevo),
     "dlrover_llama2": (("Num of GPUs",), _dlrover),

@@ -122,11 +122,9 @@ class TorchvisionJob:
         return torch.randn(batch_size, 3, 224, 224), torch.randint(10, (batch_size,))
 
     def optimizer(self, parameters: Any) -> Any:
-        from torch import optim
+        from oomcast.capture.torch.optimizers import make_optimizer
 
-        from .old_torch import AdamOf2023
-
-        return AdamOf2023(parameters) if self.adam_of_2023 else optim.Adam(parameters)
+        return make_optimizer("adam", parameters, (2, 0) if self.adam_of_2023 else None)
 
 
 @dataclass(frozen=True)

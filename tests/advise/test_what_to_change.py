@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,23 @@ def test_eight_bit_states_by_the_formula(job: str) -> None:
     assert states(trace) - states(small) == saved
     assert estimate_trace(small, target).device_total <= estimate_trace(trace, target).device_total
     assert parse_bytes("1KiB") == 1024
+
+
+def test_models_of_transformers_have_remedies_of_their_own(tmp_path: Path) -> None:
+    """Each is captured whole; of an adapter's weights only the quantisation is left to offer."""
+    pytest.importorskip("transformers")
+    config = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 8192}  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    asked_for = ["fused-loss", "shorter", *(["lora"] if importlib.util.find_spec("peft") else [])]
+    advice = what_to_change(
+        f"hf:{path}", device=DEVICE, goal="520MiB", batch_size=8, seq_len=128, steps=2, only=asked_for
+    )
+    savings = {change.keys[0]: change.saving for change in advice.single}
+    assert set(savings) == set(asked_for)
+    assert all(saving > 0 for saving in savings.values())
+    tuned = Spec.read(f"hf:{path}", device=DEVICE, seq_len=128, adapter="lora", fused_loss=True)
+    keys = {remedy.key for remedy in remedies_for(tuned.workload, target_of(tuned), Trace((), ()), "adamw")}
+    assert "qlora" in keys
+    assert not {"lora", "fused-loss"} & keys

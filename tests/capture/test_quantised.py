@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 import oomcast
+from oomcast.capture.torch.optimizers import make_optimizer
+from oomcast.spec import OPTIMIZER_KINDS
 from oomcast.trace import Category
 
 GPU = "a100-40gb"
@@ -36,8 +38,8 @@ def _held(value: Any) -> int:
         return sum(_held(getattr(value, name)) for name in value.__tensor_flatten__()[0])
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
-    if isinstance(value, dict):
-        return sum(map(_held, value.values()))
+    if isinstance(value, (dict, list, tuple)):
+        return sum(map(_held, value.values() if isinstance(value, dict) else value))
     return 0
 
 
@@ -67,6 +69,22 @@ def _on_virtual_gpu(make: Callable[[Any], torch.optim.Optimizer]) -> tuple[int, 
 def test_bitsandbytes_optimizers(name: str) -> None:
     make = getattr(_library("bitsandbytes").optim, name)
     assert _on_virtual_gpu(make)[0] == pytest.approx(_on_cpu(make), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["galore", "apollo", "soap", "schedule-free", "adafactor", "muon"])
+def test_optimizers_by_name(name: str) -> None:
+    """What their own code allocates on real tensors; Muon's biases are AdamW's."""
+    if OPTIMIZER_KINDS[name].library != "torch":
+        _library(OPTIMIZER_KINDS[name].library)
+
+    def make(parameters: Any) -> Any:
+        return make_optimizer(name, list(parameters))
+
+    if name == "muon":
+        state = WIDTH * WIDTH * 2 * 4 + 2 * WIDTH * 2 * 4  # one average of each matrix, two of each bias
+    else:
+        state = _on_cpu(make)
+    assert _on_virtual_gpu(make)[0] == pytest.approx(state, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])

@@ -105,6 +105,12 @@ def test_a_loss_in_chunks_never_holds_all_logits_twice(llama: str) -> None:
     assert peak(chunks) < peak(whole) - logits // 2
 
 
+def test_a_fused_loss_never_holds_all_logits(llama: str) -> None:
+    trace = traced(llama, batch_size=16, optimizer="sgd", fused_loss=True, weights="bf16")
+    assert max(a.nbytes for a in trace.allocations) < 2 * 16 * TOKENS * VOCABULARY
+    assert any("Liger" in sentence for sentence in trace.assumptions)
+
+
 def test_preferences_hold_a_reference_model_beside_the_trained_one(llama: str) -> None:
     plain = traced(llama, optimizer="sgd", training_loop="hf-trainer")
     pairs = traced(llama, optimizer="sgd", objective="dpo")
@@ -139,3 +145,92 @@ def test_a_configuration_without_lengths_asks_for_them(tmp_path: Path, llama: st
         capture_here(Spec.read(path, device="a100-40gb", model=llama))
     trace = capture_here(Spec.read(path, device="a100-40gb", model=llama, seq_len=TOKENS))
     assert any("configuration of DeepSpeed" in sentence for sentence in trace.assumptions)
+
+
+def packed_bytes(library: str) -> dict[str, int]:
+    """What the layers of the blocks hold instead of their weights: groups of 128 inputs share a scale and a zero."""
+    shapes = LAYERS * ([(HIDDEN, HIDDEN)] * 4 + [(HIDDEN, WIDE)] * 2 + [(WIDE, HIDDEN)])
+    words = sum(-(-inputs // 128) * outputs // 8 + inputs * outputs // 8 for inputs, outputs in shapes)
+    indices = sum(inputs + 8 for inputs, _ in shapes) if library == "gptq" else 0
+    return {
+        "int32": 4 * (words + indices),
+        "float16": sum(2 * -(-inputs // 128) * outputs for inputs, outputs in shapes),
+    }
+
+
+@needs("peft")
+@pytest.mark.parametrize("library", ["gptq", "awq"])
+def test_packed_weights_hold_words_and_scales(llama: str, library: str) -> None:
+    adapter = f"lora,r={RANK},target_modules=all-linear"
+    trace = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization=f"{library}-int4")
+    for dtype, expected in packed_bytes(library).items():
+        buffers = [a.nbytes for a in trace.allocations if a.dtype == dtype and a.category is Category.BUFFER]
+        assert sum(buffers) == expected
+    assert held(trace, Category.PARAMETER) == 2 * REST + 4 * LORA
+
+
+@needs("peft")
+def test_gptq_keeps_unpacked_weights_for_backward_and_awq_unpacks_again(llama: str) -> None:
+    adapter = f"lora,r={RANK},target_modules=all-linear"
+    kept = {
+        name: held(traced(llama, weights="fp16", adapter=adapter, quantization=name), Category.ACTIVATION)
+        for name in ("gptq-int4", "awq-int4")
+    }
+    without_gradient = 3 * HIDDEN * HIDDEN  # the first block's queries, keys and values: their input needs none
+    assert kept["gptq-int4"] - kept["awq-int4"] == 2 * (LINEAR - without_gradient)
+
+
+@needs("peft")
+def test_a_published_quantisation_is_followed_beside_an_adapter(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}}))
+    trace = traced(str(path), weights="fp16", adapter=f"lora,r={RANK}")
+    assert held(trace, Category.PARAMETER) < 2 * REST + 2 * LINEAR
+    assert any("gptq-int4" in sentence for sentence in trace.assumptions)
+    full = traced(str(path), weights="fp16")
+    assert any("not followed" in sentence for sentence in full.assumptions)
+
+
+def test_qwen_of_2023_has_its_published_number_of_parameters() -> None:
+    """7.72 billion, as its model card says; the halves of its MLP have half the configuration's size each."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from oomcast.capture.torch.jobs.remote_code import QWenConfig, QWenLMHeadModel
+
+    with FakeTensorMode():
+        model: Any = QWenLMHeadModel(QWenConfig())
+    assert sum(p.numel() for p in model.parameters()) == 7_721_324_544
+    assert model.transformer.h[0].mlp.w1.out_features == 11008
+
+
+def test_an_image_takes_as_many_tokens_as_its_encoder_makes() -> None:
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    from oomcast.capture.torch.jobs.hf_inputs import make_batch
+    from oomcast.spec import Workload
+
+    workload = Workload.create("hf:qwen2_5_vl", batch_size=2, seq_len=300, input_shape="3x448x448")
+    config = Qwen2_5_VLConfig()
+    batch = make_batch(config, Qwen2_5_VLForConditionalGeneration, workload)
+    patches = (448 // 14) ** 2
+    assert batch["pixel_values"].shape == (2 * patches, 3 * 2 * 14 * 14)
+    assert int((batch["input_ids"] == config.image_token_id).sum()) == 2 * patches // 4
+    short = Workload.create("hf:qwen2_5_vl", seq_len=64, input_shape="3x448x448")
+    with pytest.raises(BadInput, match="takes 256 tokens"):
+        make_batch(config, Qwen2_5_VLForConditionalGeneration, short)
+
+
+def test_images_raise_the_peak_of_a_vision_language_model(tmp_path: Path) -> None:
+    vision = {"depth": 2, "hidden_size": 64, "out_hidden_size": 256, "num_heads": 4, "intermediate_size": 128}
+    text: dict[str, Any] = {**LLAMA, "hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1}
+    text["model_type"] = "qwen2_5_vl_text"
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": "qwen2_5_vl", "text_config": text, "vision_config": vision, "image_token_id": 1990})
+    )
+    words = traced(str(path))
+    seen = traced(str(path), input_shape="3x112x112")
+    assert any("fed no pixel_values" in sentence for sentence in words.assumptions)
+    assert not any("fed no" in sentence for sentence in seen.assumptions)
+    assert held(seen, Category.ACTIVATION) > held(words, Category.ACTIVATION) + 2 * 64 * 64 * 4 * 2

@@ -13,7 +13,19 @@ from ..devices import Gpu
 from ..estimation import Target
 from ..simulate import AllocatorSettings
 from ..simulate.cudnn import has_convolutions
-from ..spec import OPTIMIZER_KINDS, OPTIMIZERS, Precision, Spec, Workload, ZeroGrad, split_optimizer
+from ..spec import (
+    OPTIMIZER_KINDS,
+    OPTIMIZERS,
+    Adapter,
+    JobKind,
+    JobPhase,
+    Objective,
+    Precision,
+    Spec,
+    Workload,
+    ZeroGrad,
+    split_optimizer,
+)
 from ..trace import Allocation, Category, Trace
 from .recomputation import Recomputed, worth_recomputing
 
@@ -78,6 +90,7 @@ def remedies_for(
         *_for_gradients(workload),
         *_for_optimizer(optimizer),
         *_for_batch(workload, base),
+        *_for_fine_tuning(workload, base),
         *_for_allocator(target),
     )
 
@@ -320,6 +333,78 @@ def _for_batch(workload: Workload, base: Trace) -> list[Remedy]:
             )
         )
     return remedies
+
+
+def _for_fine_tuning(workload: Workload, base: Trace) -> list[Remedy]:
+    """For models of transformers, which oomcast can build in another way."""
+    if workload.job.kind not in (JobKind.HF, JobKind.CONFIG) or workload.phase is not JobPhase.TRAINING:
+        return []
+    remedies = []
+    adapter = Adapter.create("lora", r=16, target_modules="all-linear")
+    if workload.adapter is None:
+        remedies.append(
+            Remedy(
+                "lora",
+                "train an adapter (LoRA of rank 16 on every linear layer) beside frozen weights in bf16",
+                "weights",
+                Harm.TRAINING,
+                "another training: it learns less than full fine-tuning where much is to be learnt; no slower",
+                "Hu et al. 2021, arXiv:2106.09685; Biderman et al. 2024, arXiv:2405.09673",
+                "--adapter lora,r=16,target_modules=all-linear --weights bf16",
+                'peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules="all-linear"))',
+                {"adapter": adapter, "weights": "bf16"},
+            )
+        )
+    if workload.quantization is None:
+        remedies.append(
+            Remedy(
+                "qlora",
+                "the same beside weights in 4 bits (QLoRA)" if workload.adapter is None else "frozen weights in 4 bits",
+                "weights",
+                Harm.TRAINING if workload.adapter is None else Harm.NUMERICS,
+                "a step takes about a third longer, as weights are unpacked each time; needs bitsandbytes",
+                "Dettmers et al. 2023, arXiv:2305.14314: the accuracy of 16-bit adapters kept on their tasks",
+                "--adapter lora,r=16,target_modules=all-linear --quantization nf4-double --weights bf16",
+                'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)',
+                {"adapter": workload.adapter or adapter, "quantization": "nf4-double", "weights": "bf16"},
+            )
+        )
+    if not workload.fused_loss and workload.loss_chunks == 1 and workload.objective is Objective.SFT:
+        remedies.append(
+            Remedy(
+                "fused-loss",
+                "head and loss in one kernel (Liger): all logits are never held",
+                "loss",
+                Harm.NONE,
+                "none in accuracy beyond rounding, about as fast; needs liger-kernel, and a language model",
+                "Hsu et al. 2024, arXiv:2410.10989",
+                "--fused-loss",
+                "TrainingArguments(use_liger_kernel=True)",
+                {"fused_loss": True},
+            )
+        )
+    tokens = workload.seq_len or _tokens(base)
+    if tokens is not None and tokens > 1:
+        remedies.append(
+            Remedy(
+                "shorter",
+                f"samples of {tokens // 2:,} tokens instead of {tokens:,}",
+                "length",
+                Harm.TRAINING,
+                "another training: longer samples are cut, or packed into more of them",
+                "activations and logits grow with the tokens of a batch",
+                f"--seq-len {tokens // 2}",
+                f"max_length={tokens // 2}",
+                {"seq_len": tokens // 2},
+            )
+        )
+    return remedies
+
+
+def _tokens(base: Trace) -> int | None:
+    """Of a sample, where the job leaves it to the model: the last extent of the whole numbers that it is fed."""
+    fed = (made for made in base.allocations if made.category is Category.INPUT and made.dtype == "int64")
+    return next((made.shape[-1] for made in fed if len(made.shape) == 2), None)
 
 
 def _for_allocator(target: Target) -> list[Remedy]:

@@ -17,7 +17,7 @@ from .parallel import DataParallel, Machines, Parallel, read_machines
 from .place import Effort, Place
 from .script import SCRIPT_TIME_LIMIT, Launch, Script, read_launch
 from .spec import DESCRIPTIONS, SCRIPT_DESCRIPTIONS, Spec
-from .tuning import Adapter, JobPhase, Objective, TrainingLoop
+from .tuning import QUANTIZATIONS, Adapter, JobPhase, Objective, TrainingLoop
 from .workload import FRAMEWORKS, Precision, Workload, ZeroGrad, parse_input_shape
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "FRAMEWORKS",
     "OPTIMIZERS",
     "OPTIMIZER_KINDS",
+    "QUANTIZATIONS",
     "SCRIPT_DESCRIPTIONS",
     "SCRIPT_TIME_LIMIT",
     "VARIANTS",

@@ -33,9 +33,15 @@ class OptimizerKind:
     momentum: float = 0.0
     has_fused: bool = True
     """Whether torch has a fused implementation of it."""
+    has_foreach: bool = True
+    """Whether torch lets one choose between foreach and a loop."""
     library: str = "torch"
-    """Where the class comes from: torch, torchao, or bitsandbytes, whose 8-bit states are quantised and whose
-    paged ones may leave the GPU."""
+    """Where the class comes from: torch, torchao, pytorch_optimizer (a collection), or bitsandbytes, whose 8-bit states
+    are quantised and whose paged ones may leave the GPU."""
+    rank: int = 0
+    """Of those that keep the states of a matrix in a subspace: its rank, as transformers has it by default."""
+    matrices_only: bool = False
+    """Whether it updates matrices alone; AdamW takes what is left, as its authors do."""
 
     @property
     def options(self) -> dict[str, float]:
@@ -65,8 +71,13 @@ OPTIMIZER_KINDS: dict[str, OptimizerKind] = {
                 ("paged-lion-8bit", "PagedLion8bit", "bitsandbytes"),
                 ("adamw-8bit-torchao", "AdamW8bit", "torchao"),
                 ("adamw-4bit-torchao", "AdamW4bit", "torchao"),
+                ("soap", "SOAP", "pytorch_optimizer"),
+                ("schedule-free", "ScheduleFreeAdamW", "pytorch_optimizer"),
             )
         ),
+        OptimizerKind("galore", "GaLore", has_fused=False, library="pytorch_optimizer", rank=128),
+        OptimizerKind("apollo", "APOLLO", has_fused=False, library="pytorch_optimizer", rank=128),
+        OptimizerKind("muon", "Muon", has_fused=False, has_foreach=False, matrices_only=True),
     )
 }
 VARIANTS: dict[str, dict[str, bool]] = {
@@ -81,7 +92,7 @@ OPTIMIZERS: tuple[str, ...] = (
         f"{kind.name}-{variant}"
         for variant in VARIANTS
         for kind in OPTIMIZER_KINDS.values()
-        if kind.library == "torch" and (variant != "fused" or kind.has_fused)
+        if kind.library == "torch" and (kind.has_fused if variant == "fused" else kind.has_foreach)
     ),
 )
 DEFAULT_OPTIMIZER = "adamw"

@@ -29,8 +29,10 @@ __all__ = [
 ]
 
 WEIGHTS: tuple[str, ...] = ("fp32", "bf16", "fp16")
-QUANTIZATIONS: tuple[str, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", "int8")
-"""Of bitsandbytes: 4 bits in blocks of 64, whose scales may be quantised too (double), and LLM.int8."""
+QUANTIZATIONS: tuple[str, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", "int8",
+                                  "gptq-int4", "gptq-int8", "awq-int4", "hqq-int4")  # fmt: skip
+"""Of bitsandbytes: 4 bits in blocks of 64, whose scales may be quantised too (double), and LLM.int8; then weights that
+were packed before, as GPTQ, AWQ and HQQ do."""
 ATTENTIONS: tuple[str, ...] = ("eager", "sdpa", "flash")
 
 

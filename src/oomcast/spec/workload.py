@@ -193,7 +193,7 @@ class Workload:
     quantization: str | None = option(
         None,
         OneOf("quantisation", QUANTIZATIONS),
-        help=f"weights as bitsandbytes holds them: {', '.join(QUANTIZATIONS)}; with an adapter",
+        help=f"weights as bitsandbytes, GPTQ, AWQ or HQQ hold them: {', '.join(QUANTIZATIONS)}; with an adapter",
         metavar="NAME",
         left_out_by_default=True,
     )
@@ -242,6 +242,12 @@ class Workload:
         Whole("number of chunks"),
         help="compute logits and loss in N chunks of the tokens, as torchtune and Liger do",
         metavar="N",
+        left_out_by_default=True,
+    )
+    fused_loss: bool = option(
+        False,
+        Switch("fused_loss"),
+        help="head and loss in one kernel, as Liger's fused linear cross entropy: all logits are never held",
         left_out_by_default=True,
     )
     objective: Objective = option(

@@ -45,6 +45,17 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (told["campaigns"], told["kinds"], told["families"]) == ([], [], [])
 
 
+def test_a_set_without_an_answer_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = "model,method,seq_len,micro_batch,grad_accum,gpu,memory_gb"
+    row = "Qwen-0.1B,LoRA,256,1,8,A100-SXM4-80G,6.7"
+    (folder / "qwen_finetune.csv").write_text(f"{header}\n{row}\n", encoding="utf-8")
+    assert call(str(folder), "--data", "qwen_finetune", "--cache", str(folder / "cache"), "--json") == 1
+    shown = capsys.readouterr()
+    assert "no case of qwen_finetune has an answer (1 tried)" in shown.err
+    (reason,) = json.loads(shown.out)["failed"]["qwen_finetune"]
+    assert "Qwen-0_1B" in reason
+
+
 def test_families_and_a_plot(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = folder / "plot.svg"
     options = ("--estimators", "no-workspace", "--cache", str(folder / "cache"), "--families", "--plot", str(drawn))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from lab.accuracy.bert_model import BertClassifier
 from lab.accuracy.decoder_jobs import SHAPES, DecoderJob, Lora, Shape
 from lab.accuracy.mem_tracker import track
-from lab.accuracy.old_torch import AdamOf2023, softmax_of_2022
+from lab.accuracy.old_torch import softmax_of_2022
 from oomcast.capture import capture
+from oomcast.capture.torch.optimizers import make_optimizer
 from oomcast.spec import Spec, Workload
 from oomcast.trace import Category, Phase, Trace
 
@@ -86,7 +88,8 @@ def most_temporaries(trace: Trace) -> int:
 def test_adam_of_2023_has_two_sets_of_temporaries_and_todays_one() -> None:
     megabyte = 512 * 512 * 4
     assert most_temporaries(captured(Plain(torch.optim.Adam))) // megabyte == 1
-    assert most_temporaries(captured(Plain(AdamOf2023))) // megabyte == 2
+    of_2023 = partial(make_optimizer, "adam", version=(2, 0))
+    assert most_temporaries(captured(Plain(of_2023))) // megabyte == 2
 
 
 def test_softmax_of_2022_is_softmax() -> None:

@@ -24,6 +24,7 @@ from oomcast.units import MiB
 ROOT = Path(__file__).resolve().parents[3]
 GROUNDTRUTH = Path(os.environ.get("OOMCAST_GROUNDTRUTH", ROOT.parent / "shared" / "groundtruth"))
 HAS_UNET = importlib.util.find_spec("segmentation_models_pytorch") is not None
+HAS_PEFT = importlib.util.find_spec("peft") is not None
 HAS_BITSANDBYTES = find_spec("bitsandbytes") is not None
 
 MLP_HEADER = "Filename,Total Parameters,Batch Size,Max GPU Memory (MiB)"
@@ -277,7 +278,9 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
         ("torchtune", 1, 16),
         ("torchao", 2, 23),
         ("litgpt", 23 + 22 * HAS_BITSANDBYTES, 47 - 22 * HAS_BITSANDBYTES),
-        ("peft_method_comparison", 0, 110),
+        ("peft_method_comparison", 37 * HAS_PEFT, 110 - 37 * HAS_PEFT),
+        ("peft_bytes", 21 * HAS_PEFT, 31 - 21 * HAS_PEFT),
+        ("qwen_finetune", 24, 18),
     ],
 )
 def test_the_real_files_are_read_whole(name: str, cases: int, skipped: int) -> None:

@@ -41,12 +41,6 @@ def test_torchtitan(tmp_path: Path) -> None:
 def test_others(tmp_path: Path) -> None:
     strategies = ({"strategy_pp_tp_dp": "1_1_8_c_sp"}, {"strategy_pp_tp_dp": "1_1_1"})
     assert reasons(tmp_path, "galvatron_profiles", *strategies) == [SEVERAL_GPUS, "one GPU, eager: no reader yet"]
-    methods = ({"method": "Q-LoRA"}, {"method": "LoRA (emb)"}, {"method": "Full-parameter"})
-    assert [reason.split()[0] for reason in reasons(tmp_path, "qwen_finetune", *methods)] == [
-        "quantised",
-        "adapters",
-        "its",
-    ]
     swift = ({"GPU Memory (GiB)": "27.7"}, {"GPU Memory (GiB)": "9", "Quantization": "int4 (bnb)"}, {})
     assert reasons(tmp_path, "ms_swift", *swift) == [UNKNOWN_LENGTHS, QUANTISED, "it has no figure"]
     with pytest.raises(BadInput, match="does not say its parallel parts"):

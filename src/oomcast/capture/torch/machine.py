@@ -45,6 +45,7 @@ from .saving import install_saving
 from .scope import Scope
 from .software import assumptions_about_versions, library_versions
 from .spellings import install_spellings
+from .stand_ins import stand_ins
 
 if TYPE_CHECKING:
     from ...estimation import Estimate
@@ -271,6 +272,7 @@ def virtual_gpu(
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
+        contexts.enter_context(stand_ins(virtual.ledger.assume))
         contexts.enter_context(virtual.personality)
         contexts.enter_context(recorder)
         contexts.enter_context(functions)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...errors import BadInput
 from .found import Findings, Setting, as_count, as_switch, weights_of
-from .hugging_face import LIGER_CHUNKS, attention_of, lora, precision_of, quantization_of
+from .hugging_face import attention_of, lora, precision_of, quantization_of
 from .launchers import deepspeed_of, fsdp_of
 from .optimizer_names import optimizer_of
 
@@ -53,8 +53,7 @@ def read_axolotl(found: Findings) -> None:
     _axolotl_adapter(found)
     _axolotl_objective(found)
     if found.switch("liger_fused_linear_cross_entropy") or found.switch("cut_cross_entropy"):
-        options["loss_chunks"] = LIGER_CHUNKS
-        found.assume("the fused loss (Liger, cut cross entropy) stands in as a loss in chunks")
+        options["fused_loss"] = True
     if found.switch("sample_packing"):
         found.assume("packing fills every sample to the full length")
     else:
@@ -190,10 +189,7 @@ def read_llama_factory(found: Findings) -> None:
     elif stage not in ("sft", "pt"):
         raise BadInput(f"the stage {stage!r} is not offered; pt, sft and dpo are.")
     if found.switch("enable_liger_kernel"):
-        options["loss_chunks"] = LIGER_CHUNKS
-        found.assume(
-            "Liger's fused linear cross entropy stands in as a loss in chunks; its other kernels are not followed"
-        )
+        options["fused_loss"] = True
     deepspeed = found.take("deepspeed")
     if isinstance(deepspeed, Mapping):
         deepspeed_of(found, deepspeed)

@@ -115,18 +115,11 @@ def read_trl(found: Findings) -> None:
         options["objective"] = "dpo"
         found.assume("dpo: a pair of answers a sample, both of full length; the reference model is held beside it")
     if found.switch("use_liger_kernel") or found.switch("use_liger"):
-        options["loss_chunks"] = LIGER_CHUNKS
-        found.assume(
-            "Liger's fused linear cross entropy stands in as a loss in chunks; its other kernels are not followed"
-        )
+        options["fused_loss"] = True
     if found.switch("packing"):
         found.assume("packing fills every sample to the full length")
     _spread(found)
     found.without_effect(("gradient_checkpointing_kwargs", "loss_type", "peft_config", "packing_strategy"))
-
-
-LIGER_CHUNKS = 8
-"""Liger cuts the tokens so that a chunk of logits is about as large as the hidden states."""
 
 
 def lora(rank: Any, targets: Any, **others: Any) -> dict[str, Any]:

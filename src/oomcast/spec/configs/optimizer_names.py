@@ -16,7 +16,8 @@ _NAMES = {
     "paged_adamw_8bit": "paged-adamw-8bit", "paged_adamw_32bit": "paged-adamw", "paged_adamw": "paged-adamw",
     "lion_8bit": "lion-8bit", "lion_32bit": "lion", "lion": "lion", "paged_lion_8bit": "paged-lion-8bit",
     "paged_lion_32bit": "paged-lion", "adafactor": "adafactor", "sgd": "sgd", "adagrad": "adagrad",
-    "rmsprop": "rmsprop", "adam": "adam", "adamw": "adamw",
+    "rmsprop": "rmsprop", "adam": "adam", "adamw": "adamw", "muon": "muon", "soap": "soap",
+    "galore_adamw": "galore", "apollo_adamw": "apollo", "schedule_free_adamw": "schedule-free",
     # classes, of torch and bitsandbytes, as torchtune, litgpt, Lightning and DeepSpeed write them
     "torch.optim.adamw": "adamw", "torch.optim.adam": "adam", "torch.optim.sgd": "sgd",
     "torch.optim.rmsprop": "rmsprop", "torch.optim.adagrad": "adagrad", "torch.optim.adafactor": "adafactor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 
 from oomcast import zoo
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
-from oomcast.spec import JobKind, Objective, Workload
+from oomcast.spec import QUANTIZATIONS, JobKind, JobPhase, Objective, Workload
 
 from .hf_inputs import make_batch
 from .loaded import LoadedJob
@@ -51,6 +52,7 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
     config = _configuration(transformers, name, published)
     _complete(config)
     model_class = _model_class(transformers, config)
+    workload = _quantised_as_published(config, workload)
 
     def model() -> torch.nn.Module:
         attention = {"flash": "sdpa"}.get(workload.attention or "", workload.attention)
@@ -65,17 +67,37 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
     sample = batch()
     if workload.job.kind is JobKind.CONFIG and workload.seq_len is None and "input_ids" in sample:
         raise BadInput(f"{workload.job.name} does not say how long its samples are; give --seq-len.")
-    said = _assumptions(config, model_class, sample)
+    said = _assumptions(config, model_class, sample, is_followed=workload.quantization is not None)
     return tuned(LoadedJob(model, batch, assumptions=said), workload)
 
 
-def _assumptions(config: Any, model_class: Any, batch: dict[str, Any]) -> tuple[str, ...]:
+def _quantised_as_published(config: Any, workload: Workload) -> Workload:
+    """With the weights that a `quantization_config` tells, where they can stay as they are: beside an adapter, or where
+    nothing is trained."""
+    told = getattr(config, "quantization_config", None)
+    if not isinstance(told, dict) or workload.quantization is not None:
+        return workload
+    if workload.adapter is None and workload.phase is JobPhase.TRAINING:
+        return workload
+    method, bits = str(told.get("quant_method", "bitsandbytes")), told.get("bits", told.get("nbits", 4))
+    if method.startswith(("bitsandbytes", "bnb")):
+        double = "-double" if told.get("bnb_4bit_use_double_quant") else ""
+        name = "int8" if told.get("load_in_8bit") else f"{told.get('bnb_4bit_quant_type', 'fp4')}{double}"
+    else:
+        name = f"{method}-int{bits}"
+    return dataclasses.replace(workload, quantization=name) if name in QUANTIZATIONS else workload
+
+
+def _assumptions(config: Any, model_class: Any, batch: dict[str, Any], is_followed: bool) -> tuple[str, ...]:
     stated = [f"hf: {model_class.__name__} is trained on {', '.join(batch)}"]
     for part, fed in (("vision_config", "pixel_values"), ("audio_config", "input_features")):
         if getattr(config, part, None) is not None and fed not in batch:
-            stated.append(f"hf: it is fed no {fed}, so the memory of that encoder's activations is not in the figures")
+            remedy = "; --input-shape 3x448x448 adds an image to each sample" if part == "vision_config" else ""
+            stated.append(
+                f"hf: it is fed no {fed}, so the memory of that encoder's activations is not in the figures{remedy}"
+            )
     quantised = getattr(config, "quantization_config", None)
-    if quantised:
+    if quantised and not is_followed:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else None
         stated.append(
             f"hf: the configuration asks for quantised weights ({method or 'quantization_config'}), which are not "
@@ -89,7 +111,9 @@ def _assumptions(config: Any, model_class: Any, batch: dict[str, Any]) -> tuple[
 def _import_transformers() -> Any:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    return import_library("transformers")
+    transformers = import_library("transformers")
+    importlib.import_module(f"{__package__}.remote_code").register_remote_code()
+    return transformers
 
 
 def _published(known: Any, name: str) -> dict[str, Any] | None:

@@ -53,6 +53,8 @@ def make_batch(config: Any, model_class: Any, workload: Workload) -> dict[str, A
             batch["attention_mask"] = torch.ones(batch[main].shape[:2], dtype=torch.long)
     if "future_values" in takes:
         batch.update(_series(sizes, takes))
+    if main == "input_ids" and workload.input_shape is not None and sizes.part("vision_config") is not None:
+        batch.update(_with_images(sizes, takes, batch["input_ids"]))
     labels = _labels(model_class, sizes, batch) if "labels" in takes else None
     if labels is not None:
         batch["labels"] = labels
@@ -84,6 +86,10 @@ class _Sizes:
                 if value is not None:
                     return value
         return None
+
+    def part(self, name: str) -> Any:
+        """A configuration within the configuration; None where it has none."""
+        return getattr(self.config, name, None)
 
     @property
     def vocabulary(self) -> int:
@@ -138,6 +144,36 @@ def _pixels(sizes: _Sizes) -> torch.Tensor:
     frames = sizes.get("num_frames", "frames_per_clip")
     video = (frames,) if isinstance(frames, int) and frames > 1 else ()
     return torch.randn(sizes.batch_size, *video, *sizes.image)
+
+
+def _with_images(sizes: _Sizes, takes: Any, tokens: torch.Tensor) -> dict[str, Any]:
+    """One image of `--input-shape` in every sample of a vision-language model: its pixels, and in the text as many of
+    the model's image tokens as its encoder makes of them."""
+    vision, token = sizes.part("vision_config"), sizes.get("image_token_id", "image_token_index")
+    channels, height, width = sizes.image
+    if not isinstance(token, int) or "pixel_values" not in takes:
+        raise BadInput("this model says no image token, so its images need a job file with batch().")
+    patch = getattr(vision, "patch_size", None) or 14
+    rows, columns = height // patch, width // patch
+    if "image_grid_thw" in takes:
+        merge = getattr(vision, "spatial_merge_size", 2)
+        rows, columns = rows - rows % merge, columns - columns % merge
+        frames = getattr(vision, "temporal_patch_size", 2)
+        count = rows * columns // merge**2
+        images = {
+            "pixel_values": torch.randn(sizes.batch_size * rows * columns, channels * frames * patch * patch),
+            "image_grid_thw": torch.tensor([[1, rows, columns]] * sizes.batch_size),
+        }
+    else:
+        count = sizes.get("mm_tokens_per_image") or rows * columns
+        images = {"pixel_values": torch.randn(sizes.batch_size, channels, height, width)}
+    if count >= tokens.shape[1]:
+        raise BadInput(f"an image of {height}x{width} takes {count} tokens; give a --seq-len above that.")
+    tokens = tokens.clone()
+    tokens[:, 1 : 1 + count] = token
+    kinds = (tokens == token).long()
+    named = {name: kinds for name in ("mm_token_type_ids", "token_type_ids") if name in takes}
+    return {**images, **named, "input_ids": tokens}
 
 
 def _features(sizes: _Sizes) -> torch.Tensor:

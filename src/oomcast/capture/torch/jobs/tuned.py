@@ -18,13 +18,15 @@ from torch.nn import functional as F
 from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import JobKind, Objective, Precision, TrainingLoop, Workload
 
+from ..stand_ins.losses import LigerFusedLinearCrossEntropyLoss
 from .loaded import LoadedJob
+from .packed_weights import PACKED, PackedLinear
 
 __all__ = ["DTYPES", "check_tuning", "tuned"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
-            "objective", "training_loop", "loss_chunks")  # fmt: skip
+            "objective", "training_loop", "loss_chunks", "fused_loss")  # fmt: skip
 
 
 def check_tuning(workload: Workload) -> None:
@@ -43,8 +45,12 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
     said = list(job.assumptions)
     if workload.attention == "flash":
         said.append("FlashAttention's package stands in as torch's own flash kernel, which holds as much")
+    if workload.fused_loss:
+        said.append(
+            "Liger's fused linear cross entropy stands in with its own chunks; its other kernels are not followed"
+        )
     if workload.quantization is not None:
-        said.append(f"bitsandbytes quantises the linear layers to {workload.quantization}; the head stays as it is")
+        said.append(f"the linear layers hold {workload.quantization} weights; the head stays as it is")
 
     def model() -> nn.Module:
         return _trained(_with_adapter(_on_gpu(job.model(), workload), workload), workload)
@@ -75,7 +81,8 @@ def _on_gpu(model: Any, workload: Workload) -> Any:
 
 
 def _quantise(model: Any, workload: Workload) -> None:
-    kinds = _library("bitsandbytes", "--quantization").nn
+    packed = workload.quantization if workload.quantization in PACKED else None
+    kinds: Any = None if packed else _library("bitsandbytes", "--quantization").nn
     kept = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
     kind, _, double = (workload.quantization or "").partition("-")
     compute = DTYPES[workload.weights or "bf16"]
@@ -83,7 +90,9 @@ def _quantise(model: Any, workload: Workload) -> None:
         if type(module) is not nn.Linear or any(key == name or name.endswith(f".{key}") for key in kept):
             continue
         has_bias = module.bias is not None
-        if kind == "int8":
+        if packed is not None:
+            new = PackedLinear(module, packed)
+        elif kind == "int8":
             new = kinds.Linear8bitLt(module.in_features, module.out_features, has_bias, has_fp16_weights=False)
             new.weight = kinds.Int8Params(module.weight.data, requires_grad=False, has_fp16_weights=False)
         else:
@@ -94,12 +103,12 @@ def _quantise(model: Any, workload: Workload) -> None:
             new.weight = kinds.Params4bit(
                 module.weight.data, requires_grad=False, compress_statistics=bool(double), quant_type=kind
             )
-        if module.bias is not None:
-            new.bias = module.bias
+        new.bias = module.bias
         new.requires_grad_(False)
         parent, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(parent), leaf, new)
-    model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
+    if packed is None:
+        model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
 
 
 def _with_adapter(model: Any, workload: Workload) -> Any:
@@ -164,6 +173,8 @@ def _train_last_blocks(model: Any, count: int) -> None:
 def _loss(workload: Workload, reference: Callable[[], nn.Module]) -> Callable[[nn.Module, Any], torch.Tensor] | None:
     if workload.objective is Objective.DPO:
         return _Preference(None if workload.adapter is not None else reference, workload)
+    if workload.fused_loss:
+        return _fused_loss
     if workload.loss_chunks > 1:
         return lambda model, batch: _chunked_loss(model, batch, workload.loss_chunks)
     if workload.training_loop is TrainingLoop.HF_TRAINER:
@@ -180,15 +191,26 @@ def _own_loss(model: nn.Module, batch: Any) -> torch.Tensor:
     return loss
 
 
-def _chunked_loss(model: Any, batch: Any, chunks: int) -> torch.Tensor:
-    """Logits and cross entropy for some of the tokens at a time; what backward needs of each chunk is kept."""
+def _before_the_head(model: Any, batch: Any, option: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """The head of a language model, what it reads, and what is to come."""
     whole = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = whole.get_output_embeddings()
     if head is None or "labels" not in batch:
-        raise BadInput("--loss-chunks is for language models with a head over the vocabulary.")
+        raise BadInput(f"{option} is for language models with a head over the vocabulary.")
     inputs = {name: value for name, value in batch.items() if name != "labels"}
-    hidden = whole.base_model(**inputs)[0]
-    labels = F.pad(batch["labels"], (0, 1), value=-100)[..., 1:]
+    return head, whole.base_model(**inputs)[0], F.pad(batch["labels"], (0, 1), value=-100)[..., 1:]
+
+
+def _fused_loss(model: Any, batch: Any) -> torch.Tensor:
+    head, hidden, labels = _before_the_head(model, batch, "--fused-loss")
+    fused = LigerFusedLinearCrossEntropyLoss()
+    loss: torch.Tensor = fused(head.weight, hidden.flatten(0, 1), labels.flatten(), getattr(head, "bias", None))
+    return loss
+
+
+def _chunked_loss(model: Any, batch: Any, chunks: int) -> torch.Tensor:
+    """Logits and cross entropy for some of the tokens at a time; what backward needs of each chunk is kept."""
+    head, hidden, labels = _before_the_head(model, batch, "--loss-chunks")
     losses = [
         F.cross_entropy(head(part).float().flatten(0, 1), wanted.flatten(), reduction="sum")
         for part, wanted in zip(hidden.chunk(chunks, dim=1), labels.chunk(chunks, dim=1), strict=True)

@@ -1,0 +1,61 @@
+"""Rows of fine-tuning with adapters, read as the product would be asked."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.accuracy.adapter_rows import ADAPTER_SETS, read_adapter_rows
+from lab.accuracy.cases import CaseSet, Measure
+
+
+def read(folder: Path, name: str, *rows: dict[str, str]) -> CaseSet:
+    path = folder / f"{name}.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ADAPTER_SETS[name][0], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return read_adapter_rows(name, path)
+
+
+QWEN = {"model": "Qwen-7B", "method": "LoRA", "seq_len": "1024", "micro_batch": "1", "grad_accum": "8",
+        "gpu": "A100-SXM4-80G", "memory_gb": "21.5"}  # fmt: skip
+
+
+def test_a_row_of_qwen_becomes_options_of_the_product(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, "qwen_finetune", QWEN, {**QWEN, "method": "LoRA (emb)"}, {**QWEN, "method": "Q-LoRA"},
+        {**QWEN, "model": "Qwen1.5-7B"},
+    )  # fmt: skip
+    plain, embeddings = found.cases
+    assert plain.workload.job.reference == "hf:Qwen/Qwen-7B"
+    assert (plain.workload.seq_len, plain.workload.checkpointing, plain.measured) == (1024, True, 21_500_000_000)
+    assert plain.workload.adapter is not None
+    assert plain.workload.adapter.settings["target_modules"] == ["c_attn", "c_proj", "w1", "w2"]
+    assert embeddings.workload.adapter is not None
+    assert embeddings.workload.adapter.settings["modules_to_save"] == ["wte", "lm_head"]
+    assert ["DeepSpeed" in skip.reason for skip in found.skipped] == [True, False]
+
+
+PEFT: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.2-3B", "batch_size": "4", "dtype": "bfloat16", "max_seq_length": "768",
+    "autocast": "True", "compile": "False", "peft_config": json.dumps({"peft_type": "VERA", "r": 8, "bias": None}),
+    "system": json.dumps({"accelerator": "NVIDIA L40S"}), "accelerator_memory_max": "21621637120",
+}  # fmt: skip
+
+
+def test_rows_of_peft_say_the_length_that_is_assumed(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    found = read(
+        tmp_path, "peft_bytes", PEFT, {**PEFT, "compile": "True"}, {**PEFT, "max_seq_length": ""},
+        {**PEFT, "peft_config": PEFT["peft_config"][:-3]}, {**PEFT, "system": "{}"},
+    )  # fmt: skip
+    (case,) = found.cases
+    assert (case.measure, case.measured, case.gpu) == (Measure.RESERVED, 21621637120, "l40s")
+    assert str(case.workload.adapter) == "vera,r=8"
+    assert f"{case.workload.seq_len} tokens" in case.notes
+    assert [skip.reason.split()[0] for skip in found.skipped] == ["compiled:", "its", "the", "its"]
