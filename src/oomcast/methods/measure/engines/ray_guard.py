@@ -48,7 +48,8 @@ def guarded_cluster() -> Iterator[None]:
 def main() -> None:
     """Two ways to know a process of the cluster: the mark, which it loses when it renames itself, and its parents,
     which are seen only if it has lived for a while."""
-    caller, known = os.getppid(), {}
+    caller = os.getppid()
+    known: dict[int, str] = {}
     while not select.select([0], [], [], _EVERY)[0]:  # nobody writes: it is readable when the caller has ended
         for raylet in descendants(caller):
             if _is_raylet(raylet):
