@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["Patches"]
@@ -19,13 +21,27 @@ class Patches:
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
 
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """What was there before is there again, for modules that look at it once, when they are loaded."""
+        now = [(owner, name, vars(owner)[name]) for owner, name, _ in self._before]
+        self._restore()
+        try:
+            yield
+        finally:
+            for owner, name, value in now:
+                setattr(owner, name, value)
+
     def __enter__(self) -> Patches:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._restore()
+        self._before.clear()
+
+    def _restore(self) -> None:
         for owner, name, value in reversed(self._before):
             if value is _ABSENT:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-        self._before.clear()
