@@ -52,6 +52,10 @@ FRAMEWORKS: tuple[str, ...] = ("torch", "tensorflow", "jax", "mxnet", "onnx")
 _SPELLINGS = {"keras": "tensorflow", "tf": "tensorflow", "pytorch": "torch"}
 
 
+COMPILED: tuple[str, ...] = ("model", "blocks")
+"""What `torch.compile` is called with: the whole model, or each repeated block (regional compilation)."""
+
+
 class _Extents(Kind):
     words = "a shape such as 3x224x224"
 
@@ -117,6 +121,16 @@ class Workload:
             Flag("--checkpointing", "recompute each repeated block in backward", value=True),
             Flag("--checkpoint-modules", "recompute these modules only, like layers.0,layers.1 or layers.*", "NAMES"),
         ),
+    )
+    compile: str | None = option(
+        None,
+        OneOf("part to compile", COMPILED),
+        help="torch.compile, as Inductor compiles for the GPU: the model, or its repeated blocks one by one",
+        flags=(
+            Flag("--compile", "torch.compile the model, as Inductor compiles it for the GPU", value="model"),
+            Flag("--compile-blocks", "torch.compile each repeated block by itself", value="blocks"),
+        ),
+        left_out_by_default=True,
     )
     zero_grad: ZeroGrad = option(
         ZeroGrad.BEFORE_FORWARD,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,6 +69,21 @@ class _DeviceContext(contextlib.ContextDecorator):
 
     def __exit__(self, *exc: object) -> None:
         DEVICES.current = self.prev_idx
+
+
+class _StreamContext:
+    """`torch.cuda.stream`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*exc)
 
 
 def _constant(value: Any) -> Callable[..., Any]:
@@ -282,11 +297,6 @@ def _stream_answers(recorder: Recorder) -> dict[str, Any]:
     default_stream = stream_type(stream_id=0)
     table.push(default_stream)
 
-    @contextlib.contextmanager
-    def stream_context(stream: Any) -> Iterator[None]:
-        with contextlib.nullcontext() if stream is None else stream:
-            yield
-
     def synchronize(device: Any = None) -> None:
         table.synchronize()
 
@@ -299,8 +309,8 @@ def _stream_answers(recorder: Recorder) -> dict[str, Any]:
         "ExternalStream": external,
         "get_stream_from_external": external,
         "Event": event_class(table),
-        "stream": stream_context,
-        "StreamContext": stream_context,
+        "stream": _StreamContext,
+        "StreamContext": _StreamContext,
         "set_stream": table.set_current,
         "current_stream": lambda device=None: table.current(),
         "default_stream": _constant(default_stream),

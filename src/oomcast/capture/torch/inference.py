@@ -16,7 +16,7 @@ from ...spec import JobPhase, Workload
 from ...trace import Category, Phase
 from .jobs import LoadedJob, run_model
 from .machine import VirtualGpu
-from .training import AUTOCAST, build_model, on_device, put_on_gpu
+from .training import AUTOCAST, build_model, compile_blocks, compile_model, on_device, put_on_gpu
 
 __all__ = ["run_inference"]
 
@@ -27,6 +27,8 @@ _FOLLOWED = 16
 def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> None:
     """Build the model, move it to the GPU, and let it work without gradients."""
     model = put_on_gpu(virtual, build_model(virtual, job, workload), workload).eval()
+    compile_blocks(model, workload)
+    model = compile_model(model, workload)
     autocast = AUTOCAST.get(workload.precision)
     with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
         if workload.phase is JobPhase.GENERATE:

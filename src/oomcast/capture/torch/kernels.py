@@ -69,7 +69,7 @@ def _plain(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any], out
     recorder.hold_all(func, out)
     if _on_gpu(out):
         operands = tuple(_operand(arg) for arg in args if isinstance(arg, torch.Tensor))
-        name = str(func).removesuffix(".default")
+        name = str(func).removesuffix(".default").removesuffix(".out")
         recorder.ledger.kernel(KernelCall(name, operands))
 
 
@@ -79,6 +79,10 @@ KERNELS: dict[Any, Any] = {
     **dict.fromkeys(
         (
             _aten.mm.default,
+            _aten.mm.out,
+            _aten.addmm.out,
+            _aten.bmm.out,
+            _aten.baddbmm.out,
             _aten.addmm.default,
             _aten.bmm.default,
             _aten.baddbmm.default,

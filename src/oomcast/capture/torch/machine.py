@@ -30,19 +30,20 @@ from ...errors import BadInput
 from ...spec import Place
 from ...trace import Category, Phase, Trace, TraceBuilder
 from .amp import install_amp
+from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
 from .functions import VirtualDevice, shown_device_property
 from .host import install_host, leave_in_forks
 from .job_settings import JobSettings
-from .libraries import as_compiled, install_libraries
+from .libraries import install_libraries
 from .parameters import FakeParameter, install_parameters
 from .patches import Patches
 from .personality import Personality, Platform, before
 from .personality.flex import flex_kernel, flex_module
 from .recorder import Recorder
 from .saving import install_saving
-from .scope import Scope
+from .scope import COMPILED_PREFIX, Scope
 from .software import assumptions_about_versions, library_versions
 from .spellings import install_spellings
 from .stand_ins import stand_ins
@@ -72,6 +73,7 @@ class VirtualGpu:
         self._names: dict[int, str] = {}
         """By the parameter's id; the models are kept, so ids stay theirs."""
         self.job_settings = JobSettings()
+        self.compiled: CompiledRegions | None = None
         self._in_engine = False
         self._stepped = False
         self.on_step: list[Callable[[Optimizer | None], None]] = []
@@ -88,7 +90,8 @@ class VirtualGpu:
         trace = self.ledger.trace(library_versions(), workload or {})
         about_versions = assumptions_about_versions(self.personality, trace, self._models.values())
         changed = () if settings_followed else self.job_settings.changed()
-        told = (*trace.assumptions, *about_versions, *changed)
+        compiled = () if self.compiled is None else self.compiled.findings.sentences(trace)
+        told = (*trace.assumptions, *about_versions, *changed, *compiled)
         return dataclasses.replace(trace, assumptions=told)
 
     def estimate(self) -> Estimate:
@@ -109,6 +112,11 @@ class VirtualGpu:
             self.trace({"job": "this process"}, settings_followed=True), target
         )
         return answer
+
+    def forget_compiled(self) -> None:
+        """Once torch is itself again: what was compiled on this GPU is of no use to the next one."""
+        if self.compiled is not None:
+            self.compiled.close()
 
     # -- phases --------------------------------------------------------------------------------------------------
 
@@ -182,6 +190,7 @@ class VirtualGpu:
         with torch._C.DisableTorchFunction():
             for module in self._models.values():
                 for name, parameter in module.named_parameters():
+                    name = name.replace(COMPILED_PREFIX, "")
                     self._names[id(parameter)] = name
                     self.recorder.label(parameter, Category.PARAMETER, name)
                 for name, buffer in module.named_buffers():
@@ -192,7 +201,7 @@ class VirtualGpu:
             for module in self._models.values():
                 for name, parameter in module.named_parameters():
                     if parameter.grad is not None:
-                        self.recorder.label(parameter.grad, Category.GRADIENT, name)
+                        self.recorder.label(parameter.grad, Category.GRADIENT, name.replace(COMPILED_PREFIX, ""))
 
     def label_optimizer(self, optimizer: Optimizer) -> None:
         with torch._C.DisableTorchFunction():
@@ -249,6 +258,7 @@ def virtual_gpu(
         contexts.callback(_in_use.release)
         contexts.enter_context(DEVICES.visible(devices))
         virtual = VirtualGpu(gpu, stack)
+        contexts.callback(virtual.forget_compiled)
         recorder, scope = virtual.recorder, virtual.scope
         functions = VirtualDevice(recorder)
         autocast_dtype = torch.get_autocast_dtype("cpu")
@@ -268,7 +278,7 @@ def virtual_gpu(
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
-        _install_compiler(patches, virtual)
+        _install_compiler(patches, virtual, functions)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
@@ -318,22 +328,14 @@ def _install_checkpoint(patches: Patches) -> None:
     patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
 
 
-def _install_compiler(patches: Patches, virtual: VirtualGpu) -> None:
-    """Compiled code allocates otherwise than eager code; until that is modelled, it runs eagerly and says so."""
-
-    def note() -> None:
-        virtual.ledger.assume("torch.compile was called: the memory of eager execution is taken")
-
-    def compile_nothing(model: Any = None, **options: Any) -> Any:
-        note()
-        if model is None:
-            return lambda function: as_compiled(function, virtual.recorder)
-        return as_compiled(model, virtual.recorder)
+def _install_compiler(patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
+    """Compiled code allocates otherwise than eager code: it is followed as Inductor compiles it."""
+    regions = virtual.compiled = CompiledRegions(patches, virtual, functions)
 
     def compile_in_place(module: nn.Module, *args: Any, **options: Any) -> None:
-        note()
+        module._compiled_call_impl = regions.compile(module._call_impl, *args, **options)
 
-    patches.set(torch, "compile", compile_nothing)
+    patches.set(torch, "compile", regions.compile)
     patches.set(nn.Module, "compile", compile_in_place)
 
 

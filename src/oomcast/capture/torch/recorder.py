@@ -76,6 +76,11 @@ class Recorder(TorchDispatchMode):
         """torch wraps each call of a mode for its compiler; nothing is compiled here, and the wrapper costs time."""
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Code within this mode is compiled as it would be without: see `compiled/`."""
+        return True
+
     # -- running an operator -------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,7 +14,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
-__all__ = ["Scope"]
+__all__ = ["COMPILED_PREFIX", "Scope"]
+
+COMPILED_PREFIX = "_orig_mod."
+"""What torch.compile puts into the names of the modules that it wraps."""
 
 _OURS = str(Path(__file__).parents[2])
 _ZOO = str(Path(_OURS) / "zoo")
@@ -45,6 +49,8 @@ class Scope:
         self._made_at: dict[int, tuple[str, str]] = {}
         self.on_root: list[Any] = []
         """Called with each outermost module before its forward."""
+        self.pinned: tuple[str, str] | None = None
+        """Module and line of what is allocated now, where compiled code says it."""
 
     def __enter__(self) -> Scope:
         self._handles = [
@@ -67,12 +73,33 @@ class Scope:
                 # Kept alive, so that no other module gets the same id within this capture.
                 self._roots[id(module)] = module
                 for name, child in module.named_modules():
-                    self._names[id(child)] = name
+                    self._names[id(child)] = name.replace(COMPILED_PREFIX, "")
         self._stack.append(self._names.get(id(module)) or type(module).__name__)
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._stack:
             self._stack.pop()
+
+    @contextlib.contextmanager
+    def within(self, module: nn.Module) -> Iterator[None]:
+        """That module runs, called in a way that hooks do not see."""
+        self._before(module, ())
+        try:
+            yield
+        finally:
+            self._after(module, (), None)
+
+    @contextlib.contextmanager
+    def hooks_aside(self) -> Iterator[None]:
+        """The hooks are not there meanwhile: a compiler that traces modules would trace them as well."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+        try:
+            yield
+        finally:
+            if handles and not self._handles:
+                self.__enter__()
 
     @property
     def inside_module(self) -> bool:
@@ -92,6 +119,8 @@ class Scope:
 
     def here(self) -> tuple[str, str]:
         """Module path and source line to which an allocation made now belongs."""
+        if self.pinned is not None:
+            return self.pinned
         if not self._stack:
             node = torch._C._current_autograd_node()
             if node is not None:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from ...errors import BadInput
 from ...spec import DEFAULT_OPTIMIZER, JobKind, Precision, Workload, ZeroGrad
 from ...trace import Category, Phase
-from .checkpointing import enable_checkpointing
+from .checkpointing import enable_checkpointing, repeated_blocks
 from .jobs import LoadedJob, learns_from, loss_of, run_model
 from .machine import VirtualGpu
 from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
@@ -21,7 +21,16 @@ from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
 if TYPE_CHECKING:
     from .distributed import Spread, Stage
 
-__all__ = ["AUTOCAST", "Steps", "build_model", "on_device", "put_on_gpu", "run_training"]
+__all__ = [
+    "AUTOCAST",
+    "Steps",
+    "build_model",
+    "compile_blocks",
+    "compile_model",
+    "on_device",
+    "put_on_gpu",
+    "run_training",
+]
 
 AUTOCAST = {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}
 
@@ -111,6 +120,7 @@ def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: S
     model.train()
     if workload.optimizer is None and job.optimizer is None:
         virtual.ledger.assume("the optimizer is AdamW, since neither the job nor --optimizer names one")
+    compile_blocks(model, workload)
     if spread is not None and spread.has_engine:
         steps = spread.engine(model, lambda: _optimizer(virtual, job, workload, model), workload)
         virtual.adopt_model(model)
@@ -121,7 +131,7 @@ def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: S
         virtual.adopt_model(model)
     optimizer = _optimizer(virtual, job, workload, model)
     scaler = torch.amp.GradScaler("cuda", enabled=workload.precision is Precision.AMP_FP16)
-    return _PlainSteps(model, optimizer, scaler, stage)
+    return _PlainSteps(compile_model(model, workload), optimizer, scaler, stage)
 
 
 def _loss(job: LoadedJob, model: nn.Module, batch: Any) -> torch.Tensor:
@@ -171,6 +181,24 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     if workload.precision is Precision.BF16 and workload.weights is None:
         model.to(torch.bfloat16)
     return model
+
+
+def compile_blocks(model: nn.Module, workload: Workload) -> None:
+    """Regional compilation: each repeated block by itself, in the place of the block."""
+    if workload.compile != "blocks":
+        return
+    blocks = set(repeated_blocks(model))
+    if not blocks:
+        raise BadInput("--compile-blocks was asked for, but the model has no repeated blocks; use --compile.")
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if child in blocks:
+                parent.register_module(name, torch.compile(child))  # type: ignore[arg-type]
+
+
+def compile_model(model: nn.Module, workload: Workload) -> nn.Module:
+    """The model as the loop calls it."""
+    return torch.compile(model) if workload.compile == "model" else model  # type: ignore[return-value]
 
 
 def put_on_gpu(virtual: VirtualGpu, model: nn.Module, workload: Workload) -> nn.Module:

@@ -1,0 +1,169 @@
+"""Inductor's code for a graph, run on the virtual GPU: what it allocates, reuses and frees is what happens there.
+
+The code is Python that torch has just written in this process: it allocates buffers, launches kernels, gives buffers
+new names and deletes them. Kernels do nothing here; allocations are the virtual GPU's; operators that Inductor leaves
+to torch (matmuls, convolutions, attention) are run, so that they take their outputs and workspaces as they always do.
+"""
+
+from __future__ import annotations
+
+import ast
+import cmath
+import ctypes
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor.codegen import memory_planning
+from torch._inductor.select_algorithm import extern_kernels
+
+from ..devices import to_real_device
+from ..recorder import Recorder
+from .lowering import GraphCode
+
+__all__ = ["runnable"]
+
+
+def runnable(code: GraphCode, recorder: Recorder, device_type: str) -> Callable[[list[Any]], Any]:
+    """`call(args)` of the code; it empties the list that it is given, as Inductor's does."""
+    module = _WithPlaces().visit(ast.parse(code.source))
+    kept = [statement for statement in module.body if _is_kept(statement)]
+    module.body = kept
+    names = _namespace(code, recorder, device_type)
+    exec(compile(ast.fix_missing_locations(module), "<inductor>", "exec"), names)
+    call = names["call"]
+
+    def run(args: list[Any]) -> Any:
+        try:
+            return call(args)
+        finally:
+            recorder.scope.pinned = None
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+_OURS = frozenset({
+    "assert_size_stride", "assert_alignment", "empty_strided_cpu", "empty_strided_cpu_pinned", "empty_strided_cuda",
+    "empty_strided_xpu", "empty_strided_mtia", "reinterpret_tensor", "async_compile", "get_raw_stream",
+})  # fmt: skip
+"""Names of the code's header that stand for something else here."""
+
+
+def _is_kept(statement: ast.stmt) -> bool:
+    """Its imports (Triton's among them) and its benchmark are left out; of its header, what is replaced here."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.If)):
+        return False
+    if isinstance(statement, ast.FunctionDef):
+        return not statement.name.startswith(("benchmark_", "get_args"))
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id not in _OURS
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return "async_compile" not in ast.dump(statement.value.func)
+    return True
+
+
+class _WithPlaces(ast.NodeTransformer):
+    """Before each statement that names a new buffer, it is said which, so that it gets its module and source line."""
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id.startswith("buf") and isinstance(node.value, ast.Call):
+            said = ast.Call(ast.Name("at_buffer", ast.Load()), [ast.Constant(target.id)], [])
+            return [ast.Expr(said), node]
+        return node
+
+
+class _Kernels:
+    """`async_compile`: each kernel by its name, and none is built."""
+
+    def __getattr__(self, kind: str) -> Any:
+        return lambda *args, **options: _KERNEL
+
+    def wait(self, names: Any) -> None: ...
+
+
+class _Kernel:
+    def __call__(self, *args: Any, **options: Any) -> None: ...
+
+    def run(self, *args: Any, **options: Any) -> None: ...
+
+    def __getitem__(self, grid: Any) -> _Kernel:
+        return self
+
+
+_KERNEL = _Kernel()
+_EMPTY_STRIDED = torch.ops.aten.empty_strided.default
+
+
+def _nothing(*args: Any, **options: Any) -> None: ...
+
+
+def _namespace(code: GraphCode, recorder: Recorder, device_type: str) -> dict[str, Any]:
+    scope, kernels = recorder.scope, _kernel_names(code.source)
+    made = [""]
+
+    def at_buffer(name: str) -> None:
+        made[0] = name
+        scope.pinned = code.made_for.get(name)
+
+    def empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        options = {"dtype": dtype, "device": to_real_device("cuda")}
+        tensor = recorder.run_fake(_EMPTY_STRIDED, (), (size, stride), options)
+        recorder.hold(kernels.get(made[0], "inductor"), tensor)
+        return tensor
+
+    def empty_on_host(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype)
+
+    def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
+        return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+    return {
+        **code.constants,
+        "at_buffer": at_buffer,
+        "empty_strided_cuda": empty_on_gpu,
+        "empty_strided_cpu": empty_on_gpu if device_type == "cpu" else empty_on_host,
+        "empty_strided_cpu_pinned": empty_on_host,
+        "reinterpret_tensor": reinterpret,
+        "assert_size_stride": _nothing,
+        "assert_alignment": _nothing,
+        "async_compile": _Kernels(),
+        "get_raw_stream": lambda device: recorder.stream,
+        "device": lambda *args, **options: to_real_device(torch.device(*args, **options)),
+        "extern_kernels": extern_kernels,
+        "torch": torch,
+        "empty_strided": torch.empty_strided,
+        "run_intermediate_hooks": _nothing,
+        "align": vars(memory_planning)["_align"],
+        "math": math,
+        "random": random,
+        "inf": math.inf,
+        "nan": math.nan,
+        "nanj": cmath.nanj,
+        "c_void_p": ctypes.c_void_p,
+        "c_long": ctypes.c_long,
+        "c_int": ctypes.c_int,
+    }
+
+
+def _kernel_names(source: str) -> dict[str, str]:
+    """By the name of a buffer: the kernel that first writes it. Buffers are allocated just before."""
+    made_by: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            name = owner.id if isinstance(owner, ast.Name) else ""
+            if name == "extern_kernels":
+                written, kernel = [k.value for k in node.keywords if k.arg == "out"], f"aten.{node.func.attr}"
+            elif node.func.attr == "run" and name:
+                written, kernel = list(node.args), name
+            else:
+                continue
+            for part in written:
+                for inner in ast.walk(part):
+                    if isinstance(inner, ast.Name) and inner.id.startswith("buf"):
+                        made_by.setdefault(inner.id, kernel)
+    return made_by

@@ -1,0 +1,169 @@
+"""From a traced graph to the Python code that Inductor would run on the target: its own passes, lowering, fusion,
+scheduling and plan of buffers, without building a kernel.
+
+`inductor_code` is what Inductor's `compile_fx` calls for each graph instead of its own inner compiler. Until there, the
+tensors of the graph are on the stand-in (`devices.py`), since autograd in C++ knows no CUDA here; from there on they
+are fake CUDA tensors, which serve as long as nobody differentiates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch._inductor import compile_fx as _compile_fx
+from torch._inductor.debug import DebugContext
+from torch._inductor.fx_passes.post_grad import view_to_reshape
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map
+
+from ..devices import is_virtual
+from ..patches import Patches
+
+__all__ = ["GraphCode", "inductor_code", "partitioning_on", "source_line"]
+
+
+@dataclass(frozen=True)
+class GraphCode:
+    """What Inductor wrote for one graph."""
+
+    source: str
+    """A Python module whose `call(args)` runs the graph."""
+    made_for: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By the name of a buffer: the module and the source line that it was made for."""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Tensors that the graph holds, by the names that the code knows them by."""
+
+
+def inductor_code(
+    graph: fx.GraphModule, inputs: Sequence[Any], device_type: str, *, is_backward: bool, is_inference: bool
+) -> GraphCode:
+    """As `compile_fx`'s own inner compiler does it (`codegen_and_compile`), up to where kernels would be built."""
+    _move(graph, device_type)
+    inputs = [_moved(value, device_type) for value in inputs]
+    view_to_reshape(graph)
+    with torch.no_grad():
+        fake_mode = _compile_fx.fake_tensor_prop(graph, inputs)
+    _compile_fx._recursive_record_original_output_strides(graph)
+    with V.set_fake_mode(fake_mode), V.set_debug_handler(DebugContext()):
+        _compile_fx._recursive_post_grad_passes(graph, is_inference=is_inference)
+        with _compile_fx.maybe_disable_comprehensive_padding(inputs):
+            lowering = GraphLowering(
+                graph,
+                example_inputs=inputs,
+                shape_env=_shape_env(inputs),
+                is_inference=is_inference,
+                is_backward=is_backward,
+            )
+            lowering.freeze_runtime_asserts()
+            with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
+                lowering.run(*inputs)
+                wrapper, _ = lowering.codegen()
+    return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants))
+
+
+def _shape_env(inputs: Sequence[Any]) -> ShapeEnv | None:
+    mode = detect_fake_mode(inputs)
+    return mode.shape_env if mode is not None else None
+
+
+# -------- From the stand-in to CUDA
+
+
+def _move(graph: fx.GraphModule, device_type: str) -> None:
+    """Every value and every named device of a graph on the target, where it was on the stand-in. Views stay views."""
+    for module in graph.modules():
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                if "val" in node.meta:
+                    node.meta["val"] = tree_map(lambda value: _moved(value, device_type), node.meta["val"])
+                node.args = fx.node.map_aggregate(node.args, lambda value: _named(value, device_type))
+                node.kwargs = fx.node.map_aggregate(node.kwargs, lambda value: _named(value, device_type))
+            module.recompile()
+
+
+def _named(value: Any, device_type: str) -> Any:
+    if not isinstance(value, torch.device) or not is_virtual(value):
+        return value
+    return _device(device_type, value.index)
+
+
+def _device(device_type: str, index: int) -> torch.device:
+    return torch.device("cpu") if device_type == "cpu" else torch.device(device_type, index)
+
+
+def _moved(value: Any, device_type: str) -> Any:
+    """The same fake tensor on the target: it shares the storage, so what aliases what is still to be seen."""
+    if not isinstance(value, FakeTensor) or not is_virtual(value.fake_device):
+        return value
+    with value.fake_mode, torch.no_grad():
+        moved: Any = value.detach()
+    moved.fake_device = _device(device_type, value.fake_device.index)
+    return moved
+
+
+@contextlib.contextmanager
+def partitioning_on(device_type: str) -> Iterator[None]:
+    """The joint graph of forward and backward is on the target when Inductor's passes see it and cut it in two."""
+    partition = _compile_fx.partition_fn
+
+    def on_target(graph: fx.GraphModule, joint_inputs: Any, **options: Any) -> Any:
+        _move(graph, device_type)
+        return partition(graph, tree_map(lambda value: _moved(value, device_type), joint_inputs), **options)
+
+    with Patches() as patches:
+        patches.set(_compile_fx, "partition_fn", on_target)
+        yield
+
+
+# -------- Whose a buffer is
+
+
+def _origins(lowering: GraphLowering) -> dict[str, tuple[str, str]]:
+    made_for = {}
+    for name, buffer in lowering.name_to_buffer.items():
+        operation = buffer.get_defining_op()
+        nodes = list(getattr(operation, "origins", ()) or getattr(buffer, "origins", ()) or ())
+        if nodes:
+            made_for[name] = _place(nodes)
+    return made_for
+
+
+def _place(nodes: list[fx.Node]) -> tuple[str, str]:
+    """Of the last node that was fused into the kernel: what it computes for."""
+    for node in sorted(nodes, key=lambda node: node._sort_key, reverse=True):
+        source = source_line(node.meta.get("stack_trace") or "")
+        stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+        if source or stack:
+            return _module(stack), source
+    return "", ""
+
+
+def source_line(stack_trace: str) -> str:
+    """The innermost frame of a stack trace as torch keeps it."""
+    frames = [line for line in stack_trace.splitlines() if line.lstrip().startswith("File ")]
+    if not frames:
+        return ""
+    parts = frames[-1].split('"')
+    number = parts[2].partition("line ")[2].partition(",")[0].strip() if len(parts) > 2 else ""
+    return f"{parts[1]}:{number}" if number else ""
+
+
+def _module(stack: Any) -> str:
+    if not stack:
+        return ""
+    path: str = list(stack.values())[-1][0]
+    return _ROOT.sub("", path)
+
+
+_ROOT = re.compile(r"^L\['\w+'\]\.?")
+"""How Dynamo names what it was called with."""

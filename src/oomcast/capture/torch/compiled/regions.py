@@ -1,0 +1,129 @@
+"""`torch.compile` on the virtual GPU: Dynamo traces the job's code, and Inductor's code for the target is run.
+
+Dynamo and AOTAutograd are the installed torch's, and see the job's fake tensors. While they trace, the virtual GPU's
+own modes and module hooks step aside, and code that asks for a tensor's device is told `cuda`, as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ....devices import Gpu
+from ..functions import VirtualDevice
+from ..libraries import as_compiled
+from ..patches import Patches
+from .findings import Findings
+
+if TYPE_CHECKING:
+    from ..machine import VirtualGpu
+    from .backend import InductorBackend
+
+__all__ = ["CompiledRegions"]
+
+
+class CompiledRegions:
+    """What a job compiles, and what of it could not be followed."""
+
+    def __init__(self, patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
+        self._patches = patches
+        self._virtual = virtual
+        self._functions = functions
+        self._compile = torch.compile
+        self._is_prepared = False
+        self.findings = Findings(virtual.ledger)
+        self.gpu: Gpu | None = virtual.gpu
+        """What is compiled for; None is the host itself, for comparisons with a real run there."""
+
+    def compile(
+        self,
+        model: Any = None,
+        *,
+        fullgraph: bool = False,
+        dynamic: bool | None = None,
+        backend: Any = "inductor",
+        mode: str | None = None,
+        options: Any = None,
+        disable: bool = False,
+        **others: Any,
+    ) -> Any:
+        """`torch.compile`."""
+        told = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "options": options}
+        if model is None:
+            return lambda function: self.compile(function, **told, disable=disable, **others)
+        if disable:
+            return model
+        if backend != "inductor":
+            name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
+            self._virtual.ledger.assume(
+                f"torch.compile with the backend {name}: the memory of eager execution is taken"
+            )
+            return model
+        fused = as_compiled(model, self._virtual.recorder)
+        if fused is not model:
+            return fused
+        inductor = self._backend(mode, options, dynamic)
+        with self._virtual.scope.hooks_aside():  # torch warns of global hooks
+            compiled = self._compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=inductor)
+        if isinstance(model, nn.Module):
+            return compiled  # torch's own wrapper of a module, which `_wrap_modules` sees to
+        owner = getattr(model, "__self__", None)
+        return self._region(compiled, owner if isinstance(owner, nn.Module) else None)
+
+    def close(self) -> None:
+        """Dynamo forgets what it compiled here: it keeps that with the code, and only so much for each function."""
+        if self._is_prepared:
+            torch._dynamo.reset()
+
+    def _backend(self, mode: str | None, options: Any, dynamic: bool | None) -> InductorBackend:
+        # Dynamo and Inductor are loaded by the first job that compiles: they take two seconds. Their tables of torch's
+        # functions are made when they are loaded, and outlast this virtual GPU.
+        with warnings.catch_warnings(), contextlib.nullcontext() if self._is_prepared else self._patches.suspended():
+            warnings.simplefilter("ignore")  # torch's own, about itself
+            import torch._inductor.config
+
+            torch._inductor.config.compile_threads = 1  # no pool of processes: no kernel is built
+            from .backend import InductorBackend
+            from .target import Target
+            from .tracing import let_dynamo_trace, make_tables
+
+            make_tables()
+        if not self._is_prepared:
+            let_dynamo_trace(self._patches, self._functions, self.findings)
+            self._wrap_modules()
+            self._is_prepared = True
+        target = Target(self.gpu, self._virtual.ledger.assume)
+        return InductorBackend(mode, options, dynamic, target, self._virtual.recorder, self.findings)
+
+    def _wrap_modules(self) -> None:
+        from torch._dynamo.eval_frame import OptimizedModule
+
+        call = OptimizedModule.__call__
+
+        def run(module: OptimizedModule, *args: Any, **kwargs: Any) -> Any:
+            return self._region(functools.partial(call, module), module._orig_mod)(*args, **kwargs)
+
+        self._patches.set(OptimizedModule, "__call__", run)
+
+    def _region(self, call: Callable[..., Any], module: nn.Module | None) -> Callable[..., Any]:
+        """A compiled callable; `module` where it is called in the place of that module's own forward."""
+        scope = self._virtual.scope
+
+        @functools.wraps(call, updated=())
+        def run(*args: Any, **kwargs: Any) -> Any:
+            as_module = scope.within(module) if module is not None else contextlib.nullcontext()
+            with as_module, scope.hooks_aside(), _suppressing_errors():
+                return call(*args, **kwargs)
+
+        return run
+
+
+def _suppressing_errors() -> Any:
+    """What Dynamo cannot trace runs eagerly, and is told."""
+    return torch._dynamo.config.patch(suppress_errors=True)

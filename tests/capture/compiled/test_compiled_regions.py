@@ -1,0 +1,233 @@
+"""`torch.compile` on the virtual GPU: what Inductor would allocate, and what is told where it cannot be followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import oomcast
+from oomcast.capture.torch.run import capture_here
+from oomcast.errors import BadInput
+from oomcast.spec import Spec
+from oomcast.trace import Category, EventKind, Phase, Trace, verify
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+DEVICE = "a100-40gb"
+ROWS, WIDTH = 64, 256
+ONE = ROWS * WIDTH * 4
+"""Bytes of a batch."""
+
+
+@pytest.fixture(autouse=True)
+def _forgetful_dynamo() -> Any:
+    yield
+    torch._dynamo.reset()
+
+
+def _live_when_backward_begins(trace: Trace) -> int:
+    begins = next(mark.position for mark in trace.marks if mark.phase is Phase.BACKWARD)
+    live: dict[int, int] = {}
+    for kind, index in trace.events[:begins]:
+        if kind is EventKind.ALLOCATE:
+            live[index] = trace.allocations[index].nbytes
+        elif kind is EventKind.FREE:
+            live.pop(index, None)
+    return sum(live.values())
+
+
+def _chain(x: torch.Tensor) -> torch.Tensor:
+    return (torch.relu(x * 2 + 1).sin().cos() * x).exp()
+
+
+def _traced(step: Any) -> Trace:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        step()
+        trace = gpu.trace()
+    verify(trace)
+    return trace
+
+
+def test_a_chain_of_pointwise_operators_is_one_kernel() -> None:
+    def step(compiled: bool) -> None:
+        x = torch.randn(ROWS, WIDTH, device="cuda")
+        with torch.no_grad():
+            (torch.compile(_chain) if compiled else _chain)(x)
+
+    eager, compiled = _traced(lambda: step(False)), _traced(lambda: step(True))
+    new = [a for a in compiled.allocations if a.operator.startswith("triton_")]
+    assert [a.nbytes for a in new] == [ONE]
+    assert Path(new[0].source.rpartition(":")[0]).name == Path(__file__).name
+    assert len(eager.allocations) > len(compiled.allocations) == 2  # the batch and the result
+
+
+def test_what_is_cheap_is_computed_again_in_backward() -> None:
+    """Eager code keeps a tensor for each of these operators; min-cut keeps the input alone, which the job holds."""
+
+    def step(compiled: bool) -> None:
+        x = torch.randn(ROWS, WIDTH, device="cuda", requires_grad=True)
+        (torch.compile(_chain) if compiled else _chain)(x).sum().backward()
+
+    eager, compiled = _traced(lambda: step(False)), _traced(lambda: step(True))
+    assert _live_when_backward_begins(eager) >= 5 * ONE
+    assert _live_when_backward_begins(compiled) <= 3 * ONE
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 4 * WIDTH),
+            nn.Linear(4 * WIDTH, WIDTH),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.narrow(nn.functional.gelu(self.wide(self.norm(x))))
+
+
+def _train(model: nn.Module, steps: int = 2) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(ROWS, WIDTH, device="cuda")).square().mean().backward()
+        optimizer.step()
+
+
+def test_training_leaves_the_same_tensors_as_eager() -> None:
+    """Parameters and gradients: whatever compiled code holds meanwhile, it gives back."""
+
+    def remaining(compiled: bool) -> dict[Category, int]:
+        with oomcast.virtual_gpu(DEVICE) as gpu:
+            model = nn.Sequential(_Block(), _Block()).cuda()
+            if compiled:
+                model.compile()
+            _train(model)
+            trace = gpu.trace()
+            live = {index for kind, index in trace.events if kind is EventKind.ALLOCATE}
+            live -= {index for kind, index in trace.events if kind is EventKind.FREE}
+        verify(trace)
+        sums: dict[Category, int] = {}
+        for index in live:
+            allocation = trace.allocations[index]
+            sums[allocation.category] = sums.get(allocation.category, 0) + allocation.nbytes
+        return sums
+
+    eager, compiled = remaining(False), remaining(True)
+    assert eager == compiled
+    assert compiled[Category.GRADIENT] == compiled[Category.PARAMETER]
+
+
+def test_equal_blocks_are_compiled_once() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+    def step() -> None:
+        model = nn.Sequential(*(_Block() for _ in range(3))).cuda()
+        for block in model:
+            block.compile()
+        _train(model, steps=1)
+
+    trace = _traced(step)
+    # The first block's input needs no gradient, that of the others does.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert any(a.operator == "aten.addmm" and a.module == "wide" for a in trace.allocations)
+
+
+def test_code_is_told_cuda_while_it_is_traced() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_cuda or x.device.type != "cuda":
+            return x
+        mask = torch.zeros(WIDTH, device="cuda") + torch.ones(WIDTH, device=x.device)
+        return (x + mask).cuda().to("cuda")
+
+    shown: list[Any] = []
+
+    def step() -> None:
+        x = torch.randn(ROWS, WIDTH, device="cuda")
+        result = torch.compile(function, fullgraph=True)(x)
+        shown.append((result is x, str(result.device)))
+
+    trace = _traced(step)
+    assert shown == [(False, "cuda:0")]
+    assert [a.nbytes for a in trace.allocations if a.operator.startswith("triton_")] == [ONE]
+
+
+def test_a_graph_break_is_told_with_its_place() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin().exp()
+        torch._dynamo.graph_break()
+        return y.cos().exp()
+
+    def step() -> None:
+        with torch.no_grad():
+            torch.compile(function)(torch.randn(ROWS, WIDTH, device="cuda"))
+
+    trace = _traced(step)
+    assert len([a for a in trace.allocations if a.operator.startswith("triton_")]) == 2
+    assert any("breaks at" in sentence and Path(__file__).name in sentence for sentence in trace.assumptions)
+
+
+def test_another_backend_is_taken_as_eager_and_told() -> None:
+    trace = _traced(lambda: torch.compile(_chain, backend="aot_eager")(torch.randn(ROWS, WIDTH, device="cuda")))
+    assert any("aot_eager" in sentence and "eager" in sentence for sentence in trace.assumptions)
+    assert not any(a.operator.startswith("triton_") for a in trace.allocations)
+
+
+def test_what_cannot_be_lowered_is_taken_as_eager_with_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise NotImplementedError("no lowering without a GPU")
+
+    monkeypatch.setattr("oomcast.capture.torch.compiled.backend.inductor_code", refuse)
+
+    def step() -> None:
+        x = torch.randn(ROWS, WIDTH, device="cuda", requires_grad=True)
+        torch.compile(_chain)(x).sum().backward()
+
+    trace = _traced(step)
+    told = [sentence for sentence in trace.assumptions if "taken as eager" in sentence]
+    assert told
+    assert all("no lowering without a GPU" in sentence for sentence in told)
+    assert any("0.0% of the peak" not in sentence and "% of the peak" in sentence for sentence in told)
+    assert not any(a.operator.startswith("triton_") for a in trace.allocations)
+
+
+JOB = """
+import torch
+from torch import nn
+
+def model():
+    return nn.Sequential(*[nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3)])
+
+def batch(batch_size):
+    return torch.randn(batch_size, 256)
+
+def loss(model, batch):
+    return model(batch).square().mean()
+"""
+
+
+def test_job_files_compile_by_option_and_by_themselves(tmp_path: Path) -> None:
+    plain, own = tmp_path / "plain.py", tmp_path / "own.py"
+    plain.write_text(JOB)
+    own.write_text(
+        JOB.replace("def model():\n    return ", "def model():\n    return torch.compile(").replace(
+            "range(3)])", "range(3)]))"
+        )
+    )
+
+    def kernels(job: Path, **options: Any) -> set[str]:
+        trace = capture_here(Spec.read(str(job), device=DEVICE, batch_size=ROWS, steps=1, **options))
+        return {a.operator for a in trace.allocations if a.operator.startswith("triton_")}
+
+    assert not kernels(plain)
+    assert kernels(plain, compile="model") == kernels(own) != set()
+    assert kernels(plain, compile="blocks")
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(BadInput):
+        Spec.read("zoo:mlp", device=DEVICE, compile="everything")
