@@ -31,7 +31,7 @@ def make_optimizer(name: str, parameters: Iterable[Any], version: tuple[int, int
     if make is None:
         there = [base for base, other in OPTIMIZER_KINDS.items() if hasattr(optim, other.class_name)]
         raise missing_optimizer(f"torch {torch.__version__}", name, there)
-    if version == _TWO_TEMPORARIES and base in ("adam", "adamw") and variant in ("", "foreach"):
+    if base in ("adam", "adamw") and _has_two_temporaries(version, variant):
         return _TwoTemporaries(parameters)
     if kind.matrices_only:
         matrices, others = _matrices(parameters)
@@ -85,13 +85,19 @@ class _Together:
             part.step()
 
 
-_TWO_TEMPORARIES = (2, 0)
-"""The torch whose foreach Adam, the default since, does not yet compute the denominator in the place of the square
-root (changed in July 2023)."""
+_ONE_TEMPORARY = (2, 1)
+"""From this torch on (July 2023), foreach Adam computes the denominator in the place of the square root."""
+_FOREACH_BY_DEFAULT = (2, 0)
+
+
+def _has_two_temporaries(version: tuple[int, int] | None, variant: str) -> bool:
+    if version is None or version >= _ONE_TEMPORARY:
+        return False
+    return variant == "foreach" or (variant == "" and version >= _FOREACH_BY_DEFAULT)
 
 
 class _TwoTemporaries(optim.Optimizer):
-    """foreach Adam and AdamW of torch 2.0: the square root and the denominator are two sets of temporaries, not one."""
+    """foreach Adam and AdamW before torch 2.1: the square root and the denominator are two sets of temporaries, not one."""
 
     def __init__(self, parameters: Iterable[Any], lr: float = 5e-5) -> None:
         super().__init__(parameters, {"lr": lr})
