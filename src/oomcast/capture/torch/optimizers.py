@@ -97,7 +97,7 @@ def _has_two_temporaries(version: tuple[int, int] | None, variant: str) -> bool:
 
 
 class _TwoTemporaries(optim.Optimizer):
-    """foreach Adam and AdamW before torch 2.1: the square root and the denominator are two sets of temporaries, not one."""
+    """foreach Adam and AdamW before torch 2.1: square root and denominator are two sets of temporaries, not one."""
 
     def __init__(self, parameters: Iterable[Any], lr: float = 5e-5) -> None:
         super().__init__(parameters, {"lr": lr})
