@@ -367,6 +367,8 @@ def route_evenly() -> None:
 
 def main() -> None:
     arguments = Arguments.read(sys.argv[1])
+    # megatron-core compiles its pointwise functions; they run eagerly here, as they did when the figures were made.
+    torch.compile = lambda function=None, **options: function or (lambda inner: inner)  # type: ignore[assignment]
     install_kernels(apex=True, engine=not arguments.uninstall_te)
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.pipeline_parallel import get_forward_backward_func

@@ -30,7 +30,7 @@ from ..devices import Gpu, find_gpu
 from ..errors import BadInput
 from ..estimation import Estimate, estimate_spec, find_estimator
 from ..spec import DESCRIPTIONS, DataParallel, Parallel, Precision, Spec, takes_options
-from ..trace import Category, Trace
+from ..trace import Category, EventKind, Trace
 from .confidence import check_confidence, fits
 
 __all__ = ["Candidate", "Plan", "PlannedLayout", "plan"]
@@ -118,6 +118,8 @@ class _Model:
     """Bytes of the largest block."""
     tokens: int
     """Of a sample."""
+    activations: int
+    """Bytes that a forward of the whole batch keeps for backward, on one GPU and without recomputation."""
 
     @property
     def width(self) -> float:
@@ -201,15 +203,20 @@ class _Search:
         yield Candidate(Parallel(DataParallel.FSDP2, offload=True), batch, 1, True)
 
     def _least(self, candidate: Candidate, model: _Model) -> float:
-        """Parameters, gradients and Adam's states: no rank of the layout holds less."""
+        """Parameters, gradients and Adam's states, and what forwards keep: no worst rank of the layout holds less.
+
+        The first stage of a pipeline keeps its share for as many micro-batches as there are stages, so all of a
+        micro-batch's; of a tensor-parallel group, each keeps its part at least. What recomputation leaves is not known.
+        """
         parallel = candidate.parallel
         if parallel.offload:
             return 0.0
+        kept = model.activations * candidate.batch_size / self.spec.workload.batch_size / parallel.tensor
         share = model.parameters / (parallel.tensor * parallel.pipeline)
         if parallel.data is DataParallel.FSDP2:
             share /= parallel.data_size(self.world)
         state = _ADAM if self.spec.workload.optimizer in (None, "adam", "adamw") else 0
-        return share * (2 + state)
+        return share * (2 + state) + (0.0 if candidate.checkpointing else kept)
 
     def _is_beyond(self, candidate: Candidate) -> bool:
         """Whether its layout fits already with less cost, or did not fit with less work at a time or recomputing."""
@@ -289,4 +296,15 @@ def _model_of(trace: Trace, world: int, tokens: int) -> _Model:
         blocks=max(len(blocks), 1),
         block=max(blocks.values(), default=whole) * world,
         tokens=tokens,
+        activations=_kept_by_forward(trace),
     )
+
+
+def _kept_by_forward(trace: Trace) -> int:
+    """The most bytes of activations that are there at once."""
+    now = most = 0
+    for kind, index in trace.events:
+        if kind in (EventKind.ALLOCATE, EventKind.FREE) and trace.allocations[index].category is Category.ACTIVATION:
+            now += trace.allocations[index].nbytes if kind is EventKind.ALLOCATE else -trace.allocations[index].nbytes
+            most = max(most, now)
+    return most

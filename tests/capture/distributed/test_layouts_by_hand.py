@@ -184,10 +184,49 @@ def test_the_stages_of_a_pipeline_are_told_each() -> None:
     [
         ({"parallel": "pp=3", "device": "3xh100-80gb"}, "pp=3 does not divide the 8 blocks"),
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
-        ({"parallel": "cp=2", "device": "2xh100-80gb"}, "cp=N is not offered for job files yet"),
+        ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
+        ({"parallel": "cp=2,pp=2", "device": "4xh100-80gb"}, "cp=N beside pp=N is not offered"),
+        ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is not offered for job files yet"),
     ],
 )
 def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) -> None:
     with pytest.raises(oomcast.errors.BadInput) as refused:
         ask(**options)
     assert words in str(refused.value)
+
+
+def decoder(length: int, layers: int) -> SimpleNamespace:
+    """Wide enough for its activations to be nearly all that is held."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = self.qkv(x).view(*x.shape[:2], 3, 4, 16).permute(2, 0, 3, 1, 4)
+            mixed = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+            return x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+    return SimpleNamespace(
+        model=lambda: nn.Sequential(*(Attention() for _ in range(layers))),
+        batch=lambda size: torch.randn(size, length, 64),
+        loss=lambda model, batch: model(batch).float().sum(),
+    )
+
+
+def test_context_parallelism_cuts_the_sequences() -> None:
+    """A layer more keeps as much of half of a sequence as of a whole one that is half as long; beside it are the
+    input of the ring's merge in fp32 and a sum for each row."""
+
+    def for_a_layer(length: int, **options: Any) -> float:
+        def ask_for(layers: int) -> int:
+            return tensors(
+                oomcast.estimate(decoder(length, layers), batch_size=8, precision="bf16", steps=2, **options)
+            )
+
+        return (ask_for(8) - ask_for(4)) / 4
+
+    short = for_a_layer(4096, device="h100-80gb")
+    half = for_a_layer(8192, device="2xh100-80gb", parallel="ddp,cp=2")
+    assert short <= half < 1.25 * short

@@ -86,3 +86,22 @@ def test_what_a_script_sets_for_cublas_is_followed(tmp_path: Path) -> None:
     answer = oomcast.run(["env", "CUBLAS_WORKSPACE_CONFIG=:4096:8", str(script)], device="a100-40gb")
     assert answer.breakdown["workspace"] == 2 * 32 * MiB
     assert {phase for _, phase, *_ in answer.phase_peaks} >= {"forward", "backward", "optimizer"}
+
+
+def test_a_script_for_one_gpu_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nx = torch.ones(4, device='cuda')\n")
+    with pytest.raises(BadInput, match="is not written for several GPUs: it never calls"):
+        oomcast.run([str(script)], device="4xa100-40gb")
+
+
+def test_a_rendezvous_of_the_launcher_is_not_waited_for(tmp_path: Path) -> None:
+    """Whatever host the other nodes would meet at: no other rank runs, and nobody is called."""
+    script = tmp_path / "train.py"
+    script.write_text(DDP.replace("== 4 == torch.cuda.device_count()", "== 4 and 2 == torch.cuda.device_count()")
+                      .replace("== int(os.environ[\"WORLD_SIZE\"])", ""))  # fmt: skip
+    line = ["torchrun", "--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id", "7",
+            "--rdzv-endpoint=nowhere.invalid:29400", "--node_rank", "1", str(script)]  # fmt: skip
+    answer = oomcast.run(line, device="2x2xa100-40gb")
+    assert answer.script is not None
+    assert answer.script.reason == "the script came to its end"

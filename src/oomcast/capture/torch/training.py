@@ -86,21 +86,22 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             batch = next(batches)
             batch = on_device(batch, device, workload)
             virtual.label(batch, Category.INPUT)
-            virtual.enter(Phase.FORWARD, step)
-            with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
-                if job.loss is not None:
-                    loss = job.loss(model, batch)
-                else:
-                    output = run_model(model, batch)
-                    loss = loss_of(output, batch)
-                    if step == micro_batch == 0 and not learns_from(output, batch):
-                        virtual.ledger.assume("the batch has no labels: the mean of the output is trained")
-                _check_loss(loss)
-                if workload.accumulation > 1:
-                    loss = loss / workload.accumulation
-            if zero_grad is ZeroGrad.BEFORE_BACKWARD and micro_batch == 0:
-                steps.zero_grad(workload.set_to_none)
-            steps.backward(loss, micro_batch == workload.accumulation - 1)
+            with contextlib.nullcontext() if spread is None else spread.sequences(batch):
+                virtual.enter(Phase.FORWARD, step)
+                with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
+                    if job.loss is not None:
+                        loss = job.loss(model, batch)
+                    else:
+                        output = run_model(model, batch)
+                        loss = loss_of(output, batch)
+                        if step == micro_batch == 0 and not learns_from(output, batch):
+                            virtual.ledger.assume("the batch has no labels: the mean of the output is trained")
+                    _check_loss(loss)
+                    if workload.accumulation > 1:
+                        loss = loss / workload.accumulation
+                if zero_grad is ZeroGrad.BEFORE_BACKWARD and micro_batch == 0:
+                    steps.zero_grad(workload.set_to_none)
+                steps.backward(loss, micro_batch == workload.accumulation - 1)
         steps.step()
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .pipeline import Stage
 from .spreading import Spread
-from .world import World, join_world
+from .world import Membership, World, join_world
 
-__all__ = ["Spread", "Stage", "World", "join_world"]
+__all__ = ["Membership", "Spread", "Stage", "World", "join_world"]

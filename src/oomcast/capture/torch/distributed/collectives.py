@@ -76,11 +76,17 @@ def _flat(tree: Any) -> Iterable[torch.Tensor]:
             yield from _flat(item)
 
 
+def _same(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A wrapper around the tensor of a collective under way: it holds nothing of its own."""
+    return args[0].view_as(args[0]) if isinstance(args[0], FakeTensor) else NotImplemented
+
+
 def _rules() -> dict[Any, Any]:
     if not dist.is_available():
         return {}
-    operators = torch.ops.c10d
-    return {getattr(operators, name).default: _rule(name) for name in (*_GATHERS, *_IN_PLACE)}
+    operators, wrap = torch.ops.c10d, getattr(torch.ops._c10d_functional, "_wrap_tensor_autograd", None)
+    wrapping = {} if wrap is None else {wrap.default: _same}
+    return wrapping | {getattr(operators, name).default: _rule(name) for name in (*_GATHERS, *_IN_PLACE)}
 
 
 COLLECTIVES: dict[Any, Any] = _rules()

@@ -6,7 +6,9 @@ own mixed precision is used (parameters gathered in 16 bits, gradients reduced i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +33,7 @@ from ....errors import BadInput
 from ....spec import DataParallel, Parallel, Precision, Workload
 from ..checkpointing import repeated_blocks
 from ..training import Steps
+from .context_parallel import parts_of_sequences
 from .pipeline import Stage, cut_stages
 from .tensor_parallel import cut_tensors
 from .world import World
@@ -97,33 +100,47 @@ class Spread:
         """The model on this rank's GPU, wrapped."""
         self._refuse()
         mesh = self.mesh()
+        data = self.parallel.data
+        unbuilt = _without_weights(model) if self.parallel.tensor > 1 and data is DataParallel.FSDP2 else None
         if self.parallel.tensor > 1:
             self.assume(cut_tensors(model, mesh["tp"], plan_of_job))
-        data = self.parallel.data
         if data is DataParallel.FSDP2:
-            return self._fsdp2(model, mesh)
+            return self._fsdp2(model, mesh, unbuilt)
         if data is DataParallel.FSDP:
             return self._fsdp(model)
         if self.parallel.tensor > 1:
             # Buckets and foreach kernels take no mix of DTensors and others: each rank's own parts as plain tensors.
             _pre_dp_module_transform(model)
         model.to(torch.device("cuda"))
-        if data is DataParallel.DDP and mesh["shard"].size() > 1:
+        if data is DataParallel.DDP and self._copies(mesh).size() > 1:
             return self._ddp(model, mesh)
         return model
 
     def _refuse(self) -> None:
         """What the layout may say and job files cannot have yet."""
-        if self.parallel.context > 1:
-            raise BadInput("cp=N is not offered for job files yet; run a script that uses it: oomcast run -- …")
+        if self.parallel.context > 1 and self.parallel.pipeline > 1:
+            raise BadInput(
+                "cp=N beside pp=N is not offered for job files; run a script that uses both: oomcast run -- …"
+            )
         if self.parallel.expert > 1:
             raise BadInput("ep=N is not offered for job files yet; run a script that uses it: oomcast run -- …")
+
+    def sequences(self, batch: Any) -> AbstractContextManager[None]:
+        """Around a forward and its backward: this rank's part of the batch's sequences, where they are cut."""
+        if self.parallel.context == 1:
+            return contextlib.nullcontext()
+        self.assume(f"cp={self.parallel.context}: dimension 1 of the batch's tensors is cut, attention runs as a ring")
+        return parts_of_sequences(self.mesh()["cp"], batch)
 
     def _ddp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         self.assume("ddp: torch's defaults (buckets of 25 MiB, gradients copied into them and back)")
         return DistributedDataParallel(
-            model, device_ids=[self.world.local_rank], process_group=mesh["shard"].get_group()
+            model, device_ids=[self.world.local_rank], process_group=self._copies(mesh).get_group()
         )
+
+    def _copies(self, mesh: DeviceMesh) -> DeviceMesh:
+        """The GPUs that hold the same parts of the model: those of other samples, or of other parts of sequences."""
+        return mesh["shard", "cp"]._flatten("shard_cp") if self.parallel.context > 1 else mesh["shard"]
 
     def _units(self, model: nn.Module) -> list[nn.Module]:
         blocks = repeated_blocks(model)
@@ -131,11 +148,11 @@ class Spread:
             self.assume("the model has no repeated blocks: it is sharded as one unit")
         return blocks
 
-    def _fsdp2(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    def _fsdp2(self, model: nn.Module, mesh: DeviceMesh, buffers: dict[str, torch.Tensor] | None) -> nn.Module:
         half = _HALF.get(self.precision)
         policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
         offload = CPUOffloadPolicy() if self.parallel.offload else OffloadPolicy()
-        shards = mesh["shard", "cp"]._flatten("shard_cp") if self.parallel.context > 1 else mesh["shard"]
+        shards = self._copies(mesh)
         if self.parallel.replicate > 1:
             shards = mesh["replicate", "shard"]
         blocks = [block for block in self._units(model) if any(True for _ in block.parameters())]
@@ -149,8 +166,15 @@ class Spread:
         for block in blocks:
             fully_shard(block, mesh=shards, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
         fully_shard(model, mesh=shards, mp_policy=policy, offload_policy=offload)
-        if not self.parallel.offload:
-            model.to(torch.device("cuda"))
+        device = torch.device("cpu" if self.parallel.offload else "cuda")
+        if buffers is not None:
+            self.assume("the model is built on the meta device: a rank allocates its own shards alone")
+            model.to_empty(device=device)
+            for name, buffer in buffers.items():
+                owner, _, last = name.rpartition(".")
+                model.get_submodule(owner)._buffers[last] = buffer.to(device)
+        elif not self.parallel.offload:
+            model.to(device)
         return model
 
     def _fsdp(self, model: nn.Module) -> nn.Module:
@@ -168,3 +192,18 @@ class Spread:
             device_id=torch.device("cuda", self.world.local_rank),
             use_orig_params=True,
         )
+
+
+def _without_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Put the parameters on the meta device, as torchtitan builds its models; the buffers are returned, with values.
+
+    Cut by tensor parallelism first, each layer would otherwise come to the GPU before FSDP shards it.
+    """
+    buffers = dict(model.named_buffers())
+    tied: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                made = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+                module._parameters[name] = tied.setdefault(id(parameter), made)
+    return buffers

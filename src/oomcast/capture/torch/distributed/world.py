@@ -23,7 +23,7 @@ from ..operators import RULES
 from ..patches import Patches
 from .collectives import COLLECTIVES
 
-__all__ = ["World", "join_world"]
+__all__ = ["Membership", "World", "join_world"]
 
 _BACKEND = "fake"
 """torch's own process group without communication; the module below registers it."""
@@ -70,8 +70,14 @@ class World:
         return {name: str(value) for name, value in values.items()}
 
 
+class Membership:
+    """Whether the code that runs in a world has made itself a rank of it."""
+
+    joined = False
+
+
 @contextlib.contextmanager
-def join_world(virtual: VirtualGpu, world: World) -> Iterator[None]:
+def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
     """Within a `virtual_gpu`: `torch.distributed` as a rank of that world sees it, without the other ranks."""
     if not dist.is_available():
         raise BadInput("this build of torch has no torch.distributed; install one that has, to look at several GPUs.")
@@ -81,9 +87,10 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[None]:
         contexts.callback(_leave_group)
         contexts.enter_context(_rules())
         contexts.enter_context(DEVICES.visible(min(world.gpus_per_node, world.size)))
-        _install_group(patches, world)
+        membership = Membership()
+        _install_group(patches, world, membership)
         _install_objects(patches, world)
-        yield
+        yield membership
 
 
 @contextlib.contextmanager
@@ -115,7 +122,7 @@ def _leave_group() -> None:
         dist.destroy_process_group()
 
 
-def _install_group(patches: Patches, world: World) -> None:
+def _install_group(patches: Patches, world: World, membership: Membership) -> None:
     start, helper = c10d.init_process_group, c10d._new_process_group_helper
     stores: list[_Store] = []
 
@@ -130,6 +137,7 @@ def _install_group(patches: Patches, world: World) -> None:
             )
         # torch keeps the C++ half alone: without a reference from here, the Python half that answers would be gone.
         stores.append(_Store(world.rank))
+        membership.joined = True
         start(_BACKEND, store=stores[-1], rank=world.rank, world_size=world.size)
 
     def new_helper(size: int, rank: int, ranks: Any, backend: Any, *args: Any, **options: Any) -> Any:

@@ -19,7 +19,7 @@ import traceback
 import types
 import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -38,6 +38,9 @@ from ..patches import Patches
 from .batches import BatchChooser
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
+
+if TYPE_CHECKING:
+    from ..distributed import Membership
 
 __all__ = ["capture_script"]
 
@@ -62,13 +65,14 @@ def capture_script(spec: Spec) -> Trace:
         # By name: the counters simulate the allocator, whose room this one does not know.
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
+        membership = None
         if machines.world_size > 1:
             from ..distributed import World, join_world
 
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
-            contexts.enter_context(join_world(virtual, world))
+            membership = contexts.enter_context(join_world(virtual, world))
             launch = dataclasses.replace(launch, variables={**launch.variables, **world.environment()})
-        return _Session(spec, script, launch, virtual).run()
+        return _Session(spec, script, launch, virtual, membership).run()
 
 
 def _check_processes(processes: int, spec: Spec) -> None:
@@ -84,8 +88,11 @@ def _check_processes(processes: int, spec: Spec) -> None:
 class _Session:
     """The script's one run."""
 
-    def __init__(self, spec: Spec, script: Script, launch: Launch, virtual: VirtualGpu) -> None:
+    def __init__(
+        self, spec: Spec, script: Script, launch: Launch, virtual: VirtualGpu, membership: Membership | None
+    ) -> None:
         self._spec = spec
+        self._membership = membership
         self._launch = launch
         self._virtual = virtual
         self._watch = StepWatch(
@@ -174,6 +181,8 @@ class _Session:
         virtual, watch = self._virtual, self._watch
         if not virtual.ledger.event_count:
             raise _nothing_seen(self._launch.target, stop)
+        if self._membership is not None and not self._membership.joined and stop.ending is not Ending.FAILED:
+            raise _alone(self._launch.target, self._spec)
         rising = watch.still_rising
         trace = virtual.trace(self._workload(), settings_followed=True)
         run = ScriptRun(
@@ -253,6 +262,14 @@ def _nothing_seen(target: str, stop: Stop) -> OomcastError:
     if stop.ending is Ending.FAILED:
         return JobFailed(f"{target} never used the GPU: {stop.reason}.")
     return BadInput(f"{target} never used the GPU ({stop.reason}): is it told to train on cuda?")
+
+
+def _alone(target: str, spec: Spec) -> BadInput:
+    machines = spec.place.machines
+    return BadInput(
+        f"{target} is not written for several GPUs: it never calls torch.distributed.init_process_group, so all "
+        f"{machines.world_size} processes would work on the first one; name a single GPU: --device {machines.gpu}."
+    )
 
 
 # -- as Python itself would start it -----------------------------------------------------------------------------------

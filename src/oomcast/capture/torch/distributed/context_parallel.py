@@ -1,0 +1,38 @@
+"""Context parallelism as torch does it: each rank has a part of every sequence, attention passes keys and values on.
+
+`torch.distributed.tensor.experimental.context_parallel` cuts the batch's tensors in place for as long as a forward and
+its backward last, and replaces scaled_dot_product_attention by a ring. Positions that a model counts by itself begin at
+zero on each rank: that changes values, not memory.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.experimental import context_parallel
+from torch.utils._pytree import tree_leaves
+
+from ....errors import BadInput
+
+__all__ = ["parts_of_sequences"]
+
+
+def parts_of_sequences(mesh: DeviceMesh, batch: Any) -> AbstractContextManager[None]:
+    """Within it, the batch has this rank's part of the sequences; its dimension 1 is taken for them."""
+    tensors = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor) and item.dim() >= 2]
+    if not tensors:
+        raise BadInput(f"cp={mesh.size()} cuts sequences, but no tensor of the batch has more than one dimension.")
+    length = tensors[0].shape[1]
+    if length % (2 * mesh.size()):
+        raise BadInput(
+            f"cp={mesh.size()} does not divide the sequence of {length} into {2 * mesh.size()} pieces (each rank has "
+            "one from the front and one from the back); choose a multiple."
+        )
+    cut = [tensor for tensor in tensors if tensor.shape[1] == length]
+    manager: AbstractContextManager[None] = context_parallel(
+        mesh, buffers=cut, buffer_seq_dims=[1] * len(cut), no_restore_buffers=set(cut)
+    )
+    return manager
