@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Command] = {
     "bench": Command("lab.benchmarks.command", "what oomcast promises, measured"),
     "scripts": Command("lab.scripts.command", "public training scripts through oomcast run"),
     "train": Command("lab.training.command", "train the learned estimators again from GPUMemNet's files"),
+    "compiled": Command("lab.compiled", "torch.compile on the CPU: predicted against really run"),
     "configs": Command("lab.configs", "public configuration files of training frameworks, read as they are"),
     "figures": Command("lab.accuracy.figures.make", "make the table of cited figures again"),
     "distill": Command("lab.cudnn.distill", "make the table of cuDNN's workspaces that ships"),

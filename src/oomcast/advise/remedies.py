@@ -86,7 +86,6 @@ def remedies_for(
     """Those that would change this job. `optimizer` is what it uses now, None where that cannot be told."""
     return (
         *_for_activations(workload, base, never_called),
-        *_for_code(workload),
         *_for_precision(workload, target.gpu),
         *_for_gradients(workload),
         *_for_optimizer(optimizer),
@@ -152,24 +151,6 @@ def _by_module(chosen: Recomputed, twice: str) -> Remedy:
         {"checkpointing": chosen.modules},
         again=chosen.share,
     )
-
-
-def _for_code(workload: Workload) -> list[Remedy]:
-    if workload.compile is not None or workload.framework not in (None, "torch"):
-        return []
-    return [
-        Remedy(
-            "compile",
-            "compile the model: kernels are fused, and what is cheap to compute again is not kept",
-            "code",
-            Harm.NUMERICS,
-            "mostly faster, after minutes of compiling; fused kernels round in other places",
-            "torch's documentation of torch.compile; min-cut recomputation: pytorch's functorch/partitioners.py",
-            "--compile",
-            "model.compile()",
-            {"compile": "model"},
-        )
-    ]
 
 
 def _has_batch_norm(base: Trace) -> bool:

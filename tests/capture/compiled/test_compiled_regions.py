@@ -195,6 +195,17 @@ def test_what_cannot_be_lowered_is_taken_as_eager_with_its_share(monkeypatch: py
     assert not any(a.operator.startswith("triton_") for a in trace.allocations)
 
 
+@pytest.mark.parametrize(("mode", "word"), [("reduce-overhead", "CUDA graphs"), ("max-autotune", "timed")])
+def test_modes_that_need_a_gpu_are_told(mode: str, word: str) -> None:
+    def step() -> None:
+        with torch.no_grad():
+            torch.compile(_chain, mode=mode)(torch.randn(ROWS, WIDTH, device="cuda"))
+
+    trace = _traced(step)
+    assert any(word in sentence for sentence in trace.assumptions)
+    assert [a.nbytes for a in trace.allocations if a.operator.startswith("triton_")] == [ONE]
+
+
 JOB = """
 import torch
 from torch import nn

@@ -79,7 +79,7 @@ def read_torchtune(found: Findings) -> None:
     if found.switch("enable_activation_offloading"):
         found.assume("activations that torchtune offloads to the host are counted on the GPU")
     if found.switch("compile"):
-        options["compile"] = "blocks"  # torchtune compiles layer by layer
+        found.assume("the job compiles its model: the figures are those of the same job without compiling")
     if any(word in str(found.data) for word in ("dpo", "ppo", "DPOLoss", "grpo")):
         raise BadInput("the file is of a preference or reinforcement recipe of torchtune, which is not offered.")
     found.without_effect(("fsdp_cpu_offload", "packed", "custom_sharded_layers", "cpu_offload", "gradient_clipping"))

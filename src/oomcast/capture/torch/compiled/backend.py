@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["InductorBackend"]
 
 
+_TUNED = "kernels that would be timed on the GPU are not: torch's own are taken, and the timing runs are not counted"
+_NOT_FOLLOWED = {
+    "triton.cudagraphs": "the memory pools of CUDA graphs (reduce-overhead) are not followed",
+    "max_autotune": _TUNED,
+    "max_autotune_gemm": _TUNED,
+    "max_autotune_pointwise": _TUNED,
+    "coordinate_descent_tuning": _TUNED,
+}
+"""Settings of Inductor that need a GPU, and what is told instead."""
+
+
 class InductorBackend:
     """Inductor for the virtual GPU, with a mode and options as the job names them.
 
@@ -41,7 +52,11 @@ class InductorBackend:
         recorder: Recorder,
         findings: Findings,
     ) -> None:
-        self.config: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
+        asked = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
+        for name, sentence in _NOT_FOLLOWED.items():
+            if asked.get(name):
+                target.tell(f"torch.compile: {sentence}")
+        self.config: dict[str, Any] = {name: value for name, value in asked.items() if name not in _NOT_FOLLOWED}
         self._dynamic = dynamic
         self._target = target
         self._recorder = recorder

@@ -92,18 +92,25 @@ def _move(graph: fx.GraphModule, device_type: str) -> None:
 
 
 def _named(value: Any, device_type: str) -> Any:
-    if not isinstance(value, torch.device) or not is_virtual(value):
+    if not isinstance(value, torch.device) or not _is_gpu(value):
         return value
     return _device(device_type, value.index)
 
 
-def _device(device_type: str, index: int) -> torch.device:
-    return torch.device("cpu") if device_type == "cpu" else torch.device(device_type, index)
+def _is_gpu(device: torch.device) -> bool:
+    """By its stand-in, or by the name that AOTAutograd was shown when it made up an input of the backward."""
+    return is_virtual(device) or device.type == "cuda"
+
+
+def _device(device_type: str, index: int | None) -> torch.device:
+    return torch.device("cpu") if device_type == "cpu" else torch.device(device_type, index or 0)
 
 
 def _moved(value: Any, device_type: str) -> Any:
     """The same fake tensor on the target: it shares the storage, so what aliases what is still to be seen."""
-    if not isinstance(value, FakeTensor) or not is_virtual(value.fake_device):
+    if not isinstance(value, FakeTensor) or not _is_gpu(value.fake_device):
+        return value
+    if value.fake_device.type == device_type == "cuda":
         return value
     with value.fake_mode, torch.no_grad():
         moved: Any = value.detach()
