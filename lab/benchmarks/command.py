@@ -37,6 +37,7 @@ STUDIES = (
     "store",
     "symbolic_recovery",
     "tbem",
+    "trees",
     "unseen",
 )
 """Each has arguments of its own, which stand behind its name."""

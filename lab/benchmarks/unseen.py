@@ -8,9 +8,10 @@ Results_plotter_for_paper/data.csv; A100-40GB, 2024, Adam, fp32). Beside them:
 - Horus as GPUMemNet ran it: 4 [(A·B + P) + B·P] bytes and 800 MiB, where A counts what every convolution, batch norm,
   activation, linear and dropout layer puts out, in place or not, and no pooling. Its published figures at two batch
   sizes of one model give the constant and A; both come out as here.
-- Our replicas of its classifiers, as they ship, on two readings of the layers. A Trace knows memory that is taken: an
-  activation that works in place (torchvision's ReLU) is not in it, so that VGG16 seems to put out half of what a list
-  of its modules shows. GPUMemNet reads the modules (torchsummary).
+- FakeTensor as GPUMemNet ran it (`fake_tensor`).
+- Our replicas of its classifiers, as they ship, on two readings of the layers. GPUMemNet reads the modules
+  (torchsummary); we read the Trace, where an activation in place (torchvision's ReLU) is known by its gradient alone.
+  Both must agree.
 - The simulator.
 
 An estimate by class is the class's upper edge, which is why it is seldom too low; where it is, the class is wrong.
@@ -38,6 +39,7 @@ from oomcast.spec import Spec
 from oomcast.units import MiB
 
 from ..training.pictures import groups_picture
+from .fake_tensor import fake_tensor_as_run
 from .report import Bar, Outcome, print_outcome
 
 __all__ = ["ROWS", "Published", "Unseen", "horus_as_run", "module_features"]
@@ -89,6 +91,7 @@ class Unseen:
     fake_tensor: float
     horus: float
     horus_here: float
+    fake_tensor_here: float
     mlp_by_trace: float
     transformer_by_trace: float
     mlp_by_modules: float
@@ -106,6 +109,7 @@ def horus_as_run(features: LayerFeatures) -> int:
 def module_features(model: Any, image: int, batch_size: int) -> LayerFeatures:
     """The layers as a list of modules shows them: what each puts out for a sample, in place or not."""
     import torch
+    from torch._subclasses import FakeTensorMode
 
     layers: list[Layer] = []
     functions: Counter[str] = Counter()
@@ -120,8 +124,8 @@ def module_features(model: Any, image: int, batch_size: int) -> LayerFeatures:
 
     leaves = [m for m in model.modules() if not list(m.children()) and type(m).__name__ not in _NO_LAYER]
     hooks = [module.register_forward_hook(note) for module in leaves]
-    with torch.no_grad():
-        model(torch.empty(2, 3, image, image, device="meta"))
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        model(torch.empty(2, 3, image, image))
     for hook in hooks:
         hook.remove()
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -129,10 +133,7 @@ def module_features(model: Any, image: int, batch_size: int) -> LayerFeatures:
 
 
 def judged(row: Published) -> Unseen:
-    import torch
-
-    with torch.device("meta"):
-        model = getattr(import_library("torchvision").models, row.job.partition(":")[2])()
+    model = getattr(import_library("torchvision").models, row.job.partition(":")[2])()
     listed = module_features(model, row.image, row.batch_size)
     spec = Spec.read(row.job, device=_DEVICE, environment=_STACK, use_calibration=False, batch_size=row.batch_size,
                      optimizer="adam", input_shape=f"3x{row.image}x{row.image}")  # fmt: skip
@@ -146,7 +147,8 @@ def judged(row: Published) -> Unseen:
         gpumemnet=row.gpumemnet,
         fake_tensor=row.fake_tensor,
         horus=row.horus,
-        horus_here=horus_as_run(listed) / MiB,
+        horus_here=horus_as_run(traced) / MiB,
+        fake_tensor_here=fake_tensor_as_run(model, row.image, row.batch_size) / MiB,
         mlp_by_trace=_edge(mlp, traced),
         transformer_by_trace=_edge(transformer, traced),
         mlp_by_modules=_edge(mlp, listed),
@@ -168,6 +170,7 @@ _SHOWN = {
     "mlp_by_modules": "our MLPs, layers of the modules",
     "transformer_by_modules": "our Transformer, layers of the modules",
     "fake_tensor": "FakeTensor, published",
+    "fake_tensor_here": "FakeTensor as they ran it, here",
     "horus": "Horus, published",
     "horus_here": "Horus as they ran it, here",
     "simulator": "oomcast's simulator",
@@ -185,11 +188,18 @@ def outcome_of(found: Sequence[Unseen]) -> Outcome:
         bars.append(Bar(f"{words}: below the truth", f"{under} of {len(found)}", None))
     worst = max(abs(one.horus_here / one.horus - 1) for one in found)
     bars.append(Bar("Horus as published, within 1 %", f"worst {worst:.2%}", worst <= 0.01))
+    worst = max(abs(one.fake_tensor_here / one.fake_tensor - 1) for one in found)
+    bars.append(Bar("FakeTensor as published, within 0.1 %", f"worst {worst:.2%}", worst <= 0.001))
+    for key in ("mlp", "transformer"):
+        low = sum(getattr(one, f"{key}_by_trace") < one.measured for one in found)
+        theirs = sum(one.gpumemnet < one.measured for one in found)
+        words = f"our {key} on the Trace is too low at most once more often than GPUMemNet"
+        bars.append(Bar(words, f"{low} and {theirs} of {len(found)}", low <= theirs + 1))
     return Outcome("Unseen CNNs, MiB", ("run", "measured", *_SHOWN.values()), rows, bars)
 
 
 def _picture(found: Sequence[Unseen]) -> str:
-    keys = ("measured", "simulator", "gpumemnet", "mlp_by_modules", "fake_tensor", "horus_here")
+    keys = ("measured", "simulator", "gpumemnet", "mlp_by_trace", "fake_tensor_here", "horus_here")
     names = {"measured": "measured", **_SHOWN}
     groups = {f"{one.name} × {one.batch_size}": [getattr(one, key) / 1024 for key in keys] for one in found}
     return groups_picture("CNNs that no estimator has learnt from, GiB", groups, [names[key] for key in keys], 34.0)

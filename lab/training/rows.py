@@ -21,6 +21,7 @@ from oomcast.methods.gpumemnet import (
     LayerFeatures,
     SimulatorFeatures,
     layer_features,
+    layers_with_memory,
     reserved_without_workspaces,
     simulator_features,
 )
@@ -161,7 +162,7 @@ class _Worker:
             "simulated": estimate.device_total,
             "needed": estimate.least_capacity,
             "fits": estimate.fits,
-            "features": simulator_features(estimate, layers, bare).values(),
+            "features": simulator_features(estimate, layers_with_memory(trace), bare).values(),
             "layers": [[layer.kind, layer.activations, layer.parameters] for layer in layers.layers],
             "batch_size": layers.batch_size,
             "parameters": layers.parameters,

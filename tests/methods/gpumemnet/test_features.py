@@ -4,15 +4,19 @@ import dataclasses
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from learned_builder import BATCH, made, small_network, trace_of
+from torch import nn
 
+from oomcast.capture import capture
 from oomcast.estimation import Target, estimate_trace
 from oomcast.methods.gpumemnet import (
     Layer,
     LayerFeatures,
     layer_features,
+    layers_with_memory,
     reserved_without_workspaces,
     simulator_features,
 )
@@ -25,7 +29,7 @@ from oomcast.methods.gpumemnet.features import (
     feature_vector,
     token_vectors,
 )
-from oomcast.spec import Place
+from oomcast.spec import Place, Spec
 from oomcast.trace import Category, Mark, Phase
 
 
@@ -44,6 +48,29 @@ def test_layers_are_those_of_leaf_modules_without_masks_sums_and_the_loss() -> N
     assert found.batch_activations == 66 * BATCH
     assert found.counts["linear"] == 2
     assert found.activation_function == "relu"
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("function", "name"), [("ReLU", "relu"), ("ReLU6", "relu"), ("SiLU", "silu"), ("ELU", "elu")])
+def test_activations_in_place_are_layers_like_others(function: str, name: str, in_place: bool) -> None:
+    """A list of modules shows them; in the forward pass they take no memory."""
+
+    class Job:
+        def model(self) -> nn.Module:
+            first = [nn.Conv2d(3, 4, 3), getattr(nn, function)(inplace=in_place), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)]
+            return nn.Sequential(*first, getattr(nn, function)(inplace=in_place), nn.Flatten(), nn.Linear(64, 2))
+
+        def batch(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.zeros(batch_size, 3, 8, 8), torch.zeros(batch_size, dtype=torch.long)
+
+    trace = capture(Spec.read(Job(), device="a100-40gb", batch_size=2))
+    found = layer_features(trace)
+    kinds = ["convolution", "activation", "convolution", "batch_norm", "activation", "linear"]
+    assert [layer.kind for layer in found.layers] == kinds
+    assert [layer.activations for layer in found.layers] == [144, 144, 64, 64, 64, 2]
+    assert found.activation_function == name
+    held = layers_with_memory(trace).activations
+    assert held == found.activations - (208 if in_place else 0)
 
 
 def test_a_forward_pass_before_training_is_not_the_one_that_counts() -> None:

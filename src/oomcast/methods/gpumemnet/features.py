@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ __all__ = [
     "feature_vector",
     "layer_features",
     "layer_features_of_layers",
+    "layers_with_memory",
     "reserved_without_workspaces",
     "simulator_features",
     "token_vectors",
@@ -71,7 +72,14 @@ _LAYERS: Mapping[str, str] = {
         ("relu", "leaky_relu", "_prelu_kernel", "elu", "gelu", "tanh", "silu", "softplus", "mish", "sigmoid",
          "hardtanh", "hardswish", "hardsigmoid"), "activation"),
 }  # fmt: skip
-_FUNCTIONS = {"_prelu_kernel": "prelu"}
+_FUNCTIONS = {"_prelu_kernel": "prelu", "hardtanh": "relu", "hardswish": "silu"}
+"""Names of the code, where they are not the operator's; ReLU6 runs as hardtanh. The nearest for what it has not."""
+_BACKWARDS = {
+    "threshold_backward": "relu",
+    **{f"{name}_backward": name for name in ("leaky_relu", "elu", "silu", "hardtanh", "hardswish", "hardsigmoid",
+                                             "sigmoid", "tanh", "mish", "gelu", "softplus")},
+}  # fmt: skip
+"""The gradient's operator of each activation → the activation."""
 _BETWEEN_LAYERS = frozenset(
     ("add", "sub", "mul", "div", "neg", "pow", "sqrt", "rsqrt", "cat", "stack", "clone", "copy", "_to_copy",
      "contiguous", "constant_pad_nd", "index", "index_select", "slice", "select", "repeat", "expand", "where",
@@ -163,13 +171,24 @@ class SimulatorFeatures:
 
 
 def layer_features(trace: Trace) -> LayerFeatures:
-    """GPUMemNet's features, of the first forward pass that a backward pass follows."""
+    """GPUMemNet's features, of the first forward pass that a backward pass follows: the layers as a list of modules
+    shows them, activations that work in place among them."""
+    return _layer_features(trace, _with_in_place(trace))
+
+
+def layers_with_memory(trace: Trace) -> LayerFeatures:
+    """The same without activations that work in place: they take no memory."""
+    return _layer_features(trace, _outputs(trace))
+
+
+def _layer_features(trace: Trace, outputs: Iterable[Allocation]) -> LayerFeatures:
     batch_size = int(trace.workload.get("batch_size", 1))
     parameters = _parameters_by_module(trace)
     layers, functions = [], Counter[str]()
     used: set[str] = set()
-    for made in _outputs(trace):
+    for made in outputs:
         name = _operator(made)
+        name = _BACKWARDS.get(name, name)
         kind = _LAYERS.get(name, made.operator)
         if kind == "activation":
             functions[_FUNCTIONS.get(name, name)] += 1
@@ -257,6 +276,44 @@ def _outputs(trace: Trace) -> Iterator[Allocation]:
             continue
         before, shape = call, made.shape
         yield made
+
+
+def _with_in_place(trace: Trace) -> list[Allocation]:
+    """What layers put out, in place too.
+
+    An operator in place leaves no trace in the forward pass, but its gradient does: it takes memory of the output's
+    shape, right before the gradient of the layer whose output was overwritten. A gradient for which no activation of
+    that function and shape took memory stands for one in place here.
+    """
+    outputs = list(_outputs(trace))
+    last = {made.module: number for number, made in enumerate(outputs)}
+    took = Counter((_operator(made), made.shape) for made in outputs)
+    after: dict[int, list[Allocation]] = {}
+    waiting: list[Allocation] = []
+    for made in _first_backward(trace):
+        function = _BACKWARDS.get(_operator(made))
+        if function is not None:
+            took[function, made.shape] -= 1
+            if took[function, made.shape] < 0:
+                waiting.append(made)
+        elif made.module in last and waiting:
+            after.setdefault(last[made.module], [])[:0] = reversed(waiting)
+            waiting = []
+    for made in waiting:  # the first layers of a network have no gradient of their input
+        place = next((number for number, own in enumerate(outputs) if own.shape == made.shape), 0)
+        after.setdefault(place, []).insert(0, made)
+    return [one for number, made in enumerate(outputs) for one in (made, *after.get(number, ()))]
+
+
+def _first_backward(trace: Trace) -> Iterator[Allocation]:
+    marks = list(trace.marks)
+    first = next((i for i, mark in enumerate(marks) if mark.phase is Phase.BACKWARD), None)
+    if first is None:
+        return
+    end = marks[first + 1].position if first + 1 < len(marks) else len(trace.events)
+    for kind, index in trace.events[marks[first].position : end]:
+        if kind == EventKind.ALLOCATE:
+            yield trace.allocations[index]
 
 
 def _first_forward(trace: Trace) -> Iterator[Allocation]:

@@ -10,7 +10,13 @@ from ...estimation import Estimate, Target, Verdict, agreeing_chance, estimate_t
 from ...estimation.simulator import ACCEPTED_RISK
 from ...trace import Category, Trace
 from .artifact import Artifact, ResidualModel, unlike_domain, unlike_runs
-from .features import LayerFeatures, SimulatorFeatures, layer_features, reserved_without_workspaces, simulator_features
+from .features import (
+    LayerFeatures,
+    SimulatorFeatures,
+    layers_with_memory,
+    reserved_without_workspaces,
+    simulator_features,
+)
 
 __all__ = ["CLASS_WIDTHS", "corrected", "estimate_by_residual"]
 
@@ -24,7 +30,7 @@ def estimate_by_residual(trace: Trace, target: Target, artifact: Artifact) -> Es
             f"the estimators of {artifact.id} hold none over the simulator: it is learnt from measured runs on a GPU; "
             "give oomcast dataset train some, or leave --artifact out."
         )
-    layers, base = layer_features(trace), estimate_trace(trace, target)
+    layers, base = layers_with_memory(trace), estimate_trace(trace, target)
     features = simulator_features(base, layers, reserved_without_workspaces(trace, target))
     return corrected(base, layers, features, target, artifact, artifact.residual)
 

@@ -313,8 +313,8 @@ def fit_gap(
         alone = _fit(factors, runs, BAYESIAN)
         if alone.cv_error_ < models[BAYESIAN].cv_error_:
             source, models = None, {BAYESIAN: alone}  # these runs tell more by themselves
-    # The Gaussian process answers where it is asked for or its design chose the runs, elsewhere the papers' form.
-    offered = tuple(models) if len(models) == 1 else (BAYESIAN,) if campaign.method == BAYESIAN else FEATURES
+    # The Gaussian process may answer where its design chose the runs, or where it is asked for; else the papers' form.
+    offered = tuple(models) if len(models) == 1 else MODELS if campaign.method == BAYESIAN else FEATURES
     gap = Gap(
         campaign=campaign.name,
         template=campaign.template,

@@ -19,7 +19,7 @@ from oomcast.estimation import Estimate, Verdict, estimate_trace
 
 from ....estimation import target_of
 from ....spec import Spec
-from ..features import layer_features, reserved_without_workspaces, simulator_features
+from ..features import layer_features, layers_with_memory, reserved_without_workspaces, simulator_features
 from .network import Network, NetworkJob
 from .rows import Label, Row, flatten, row_id
 from .sampling import ACTIVATION_NAMES
@@ -102,7 +102,8 @@ class Labeller:
             return Row(name, network, label, layers, None)
         target = target_of(spec)
         estimate = estimate_trace(trace, target)
-        simulated = simulator_features(estimate, layers, reserved_without_workspaces(trace, target))
+        bare = reserved_without_workspaces(trace, target)
+        simulated = simulator_features(estimate, layers_with_memory(trace), bare)
         return Row(name, network, label or self._by_simulator(estimate), layers, simulated)
 
     def _by_simulator(self, estimate: Estimate) -> Label:

@@ -28,6 +28,7 @@ from ..features import (
     LayerFeatures,
     SimulatorFeatures,
     layer_features,
+    layers_with_memory,
     reserved_without_workspaces,
     simulator_features,
 )
@@ -261,7 +262,7 @@ def _captured(
     layers, simulator = layer_features(trace), None
     if target is not None:
         estimate = estimate_trace(trace, target)
-        simulator = simulator_features(estimate, layers, reserved_without_workspaces(trace, target))
+        simulator = simulator_features(estimate, layers_with_memory(trace), reserved_without_workspaces(trace, target))
     return LearningRow(
         name=name,
         source=RUNS,
