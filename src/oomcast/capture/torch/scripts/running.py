@@ -36,6 +36,7 @@ from ..jobs.vision import prepare_torchvision
 from ..machine import VirtualGpu, allocator_settings, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
+from .processes import install_processes
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
 
@@ -62,11 +63,12 @@ def capture_script(spec: Spec) -> Trace:
         # By name: the counters simulate the allocator, whose room this one does not know.
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
-        if machines.world_size > 1:
+        if torch.distributed.is_available():
             from ..distributed import World, join_world
 
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
             contexts.enter_context(join_world(virtual, world))
+        if machines.world_size > 1:
             launch = dataclasses.replace(launch, variables={**launch.variables, **world.environment()})
         return _Session(spec, script, launch, virtual).run()
 
@@ -101,6 +103,8 @@ class _Session:
         virtual = self._virtual
         with Patches() as patches:
             self._memory = install_shortening(patches, virtual, self._watch, self._batches)
+            machines = self._spec.place.machines
+            install_processes(patches, self._spec.place.rank or 0, machines.world_size, machines.gpu)
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
@@ -186,7 +190,7 @@ class _Session:
             cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
             batches=tuple(self._batches.sentences),
         )
-        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened()))
+        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
 
     def _stopped_trace(self, stop: Stop) -> Trace:
         """The same with what the worker adds to the record of a job that returns."""
@@ -224,6 +228,12 @@ class _Session:
             raise kind_of_error(f"{self._launch.target} cannot be followed: {sentence}.", lines) from error
         sys.stderr.write("".join(traceback.format_exception(error)))
         return Stop(Ending.FAILED, sentence)
+
+
+def _tf32() -> tuple[str, ...]:
+    if torch.backends.cudnn.allow_tf32:
+        return ()
+    return ("the script turns TF32 off for convolutions: their workspaces are those with TF32",)
 
 
 def _is_our_fault(error: BaseException, frames: traceback.StackSummary) -> bool:
