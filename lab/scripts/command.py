@@ -124,6 +124,7 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         os.chdir(home)
         os.environ["PYTHONPATH"] = path
     assert answer.script is not None
+    written = _changed(before, _files(checkout))
     against = None if script.job is None else _against(script.job, answer, folder, options.device)
     return _Outcome(
         script.name,
@@ -131,7 +132,7 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         answer.script.ending.value,
         not any("evaluation" in phase for phase in answer.script.not_seen),
         "checkpoint saving" not in answer.script.not_seen,
-        _changed(before, _files(checkout)),
+        written,
         answer.seconds,
         answer.device_total,
         against,
@@ -142,18 +143,21 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
 _TRAINING = ("input", "forward", "backward", "optimizer", "zero_grad")
 
 
-def _against(job: tuple[str, dict[str, Any]], answer: Any, folder: Path, device: str) -> float:
+def _against(job: tuple[str, dict[str, Any]], answer: Any, folder: Path, device: str) -> float | None:
     """How far the training peak of the script is from that of the job. Evaluation is no part of a job."""
     import oomcast
 
     name, settings = job
-    path = Path(__file__).parent / "jobs" / name
-    before = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder.resolve()), before] if before else [str(folder.resolve())])
+    source, beside = Path(__file__).parent / "jobs" / name, folder / f"oomcast_job_{name}"
+    if source.exists():  # a job file imports what lies beside it
+        beside.write_bytes(source.read_bytes())
     try:
-        expected = oomcast.estimate(str(path) if path.exists() else name, device=device, **settings)
+        expected = oomcast.estimate(str(beside.resolve()) if source.exists() else name, device=device, **settings)
+    except OomcastError as error:
+        sys.stderr.write(f"its job: {error}\n")
+        return None
     finally:
-        os.environ["PYTHONPATH"] = before
+        beside.unlink(missing_ok=True)
     ours, others = (
         max(one.highest_by_phase[phase][0] for phase in _TRAINING if phase in one.highest_by_phase)
         for one in (answer, expected)

@@ -114,7 +114,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         make=data.chair_pictures,
         place="dataset",
     ),
-    PublicScript("tkipf/pygcn", "train.py", "pygcn", data.cora, "../data/cora"),
+    PublicScript("tkipf/pygcn", "train.py", "pygcn", data.cora, "../data/cora", on_path="."),
     PublicScript("locuslab/TCN", "add_test.py", "TCN/adding_problem"),
     PublicScript("locuslab/TCN", "copymem_test.py", "TCN/copy_memory"),
     PublicScript("vwxyzjn/cleanrl", "cleanrl/ppo.py"),

@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from oomcast.capture.torch.jobs.vision import prepare_torchvision
+
 
 def model() -> Any:
+    prepare_torchvision()  # whose operators may be built for another torch
     return importlib.import_module("main").Net()
 
 

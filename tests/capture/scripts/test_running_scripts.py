@@ -330,3 +330,142 @@ def test_a_virtual_gpu_gives_an_estimate() -> None:
         del held
     assert answer.peak_allocated == 4 * MiB
     assert answer.device == "a100-40gb"
+
+
+def test_parameters_seen_in_inference_mode_are_views_like_any_other(tmp_path: Path) -> None:
+    body = """
+    step(); step()
+    with torch.inference_mode():
+        weight = model[0].weight
+        assert not weight.detach().is_inference() and (weight[:1] + 1).is_inference()
+        copies = {name: value.clone() for name, value in model.state_dict().items()}
+    step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_checks_pass_however_often_they_are_made(tmp_path: Path) -> None:
+    body = """
+    for _ in range(1100):
+        if (torch.randn(8, device="cuda") < 0).any():
+            raise ValueError("negative")
+        torch.distributions.Categorical(logits=torch.randn(4, 8, device="cuda"))
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_an_evaluation_every_so_many_steps_is_waited_for(tmp_path: Path) -> None:
+    """By counts: a busy machine comes as far as an idle one."""
+    body = """
+    for number in range(100_000):
+        step()
+        if number == 700:
+            with torch.no_grad():
+                model(torch.zeros(65536, 1024, device="cuda"))
+            torch.save(model.state_dict(), "model.pt")
+        assert number < 1000
+    """
+    answer = run(tmp_path, body, time_limit=300)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY, answer.script.reason
+    assert answer.script.not_seen == ()
+    assert answer.peak.phase == "evaluation"
+
+
+def test_steps_that_are_made_up_load_nothing(tmp_path: Path) -> None:
+    body = """
+    from torch.utils.data import DataLoader, Dataset
+    class Counted(Dataset):
+        asked = 0
+        def __len__(self):
+            return 400
+        def __getitem__(self, number):
+            Counted.asked += 1
+            return {"x": torch.randn(1024), "name": str(number)}
+    batches = 0
+    for batch in DataLoader(Counted(), batch_size=4):
+        batches += 1
+        batch.pop("name")
+        optimizer.zero_grad()
+        model(batch.pop("x").cuda()).square().mean().backward()
+        optimizer.step()
+    assert batches == 100 and Counted.asked < 40, (batches, Counted.asked)
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_gradients_that_a_script_takes_itself_are_there(tmp_path: Path) -> None:
+    body = """
+    from torch.func import functional_call
+    for _ in range(3):
+        total = 0
+        for _ in range(6):
+            own = dict(model.named_parameters())
+            inner = functional_call(model, own, (torch.randn(8, 1024, device="cuda"),)).mean()
+            gradients = torch.autograd.grad(inner, list(own.values()), create_graph=True)
+            moved = {name: p - 0.1 * g for (name, p), g in zip(own.items(), gradients)}
+            total = total + functional_call(model, moved, (torch.randn(8, 1024, device="cuda"),)).mean()
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+@pytest.mark.parametrize("start", ["torchrun --nproc_per_node 1", "python"])
+def test_a_process_group_of_one(tmp_path: Path, start: str) -> None:
+    (tmp_path / "train.py").write_text(
+        START
+        + textwrap.dedent("""
+        import os, torch.distributed as dist, torch.multiprocessing as mp
+        def main(rank):
+            os.environ.setdefault("MASTER_ADDR", "localhost")
+            dist.init_process_group("nccl", rank=rank, world_size=1)
+            global model
+            model = nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+            step(); step()
+            dist.destroy_process_group()
+        if "RANK" in os.environ:
+            main(0)
+        else:
+            mp.spawn(main, nprocs=torch.cuda.device_count())
+        """)
+    )
+    answer = oomcast.run(f"{start} {tmp_path}/train.py", device="a100-40gb")
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert answer.script.optimizer_steps == 2
+
+
+def test_what_cannot_be_started_here_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"starts 4 processes.*--device 4xa100-40gb"):
+        run(tmp_path, "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=4)\n")
+    with pytest.raises(BadInput, match="compiles the extension 'mine'"):
+        run(tmp_path, "from torch.utils.cpp_extension import load\nload(name='mine', sources=['mine.cu'])\n")
+
+
+def test_what_is_saved_with_its_data_can_be_read_again(tmp_path: Path) -> None:
+    body = """
+    import os
+    os.makedirs("prepared")
+    torch.save({"x": torch.arange(4)}, "prepared/data.pt")
+    assert torch.load("prepared/data.pt")["x"].tolist() == [0, 1, 2, 3]
+    with open("prepared/data.pt", "rb") as file:
+        assert file.read(2) == b"PK"
+    step(); step()
+    torch.backends.cudnn.allow_tf32 = False
+    """
+    answer = run(tmp_path, body)
+    assert not Path("prepared").exists()
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert any("TF32" in sentence for sentence in answer.assumptions)

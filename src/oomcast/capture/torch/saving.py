@@ -15,6 +15,7 @@ that is opened to be written (`open(path, "wb")`) is empty before `torch.save` i
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -210,7 +211,9 @@ def install_saving(patches: Patches, builder: TraceBuilder) -> None:
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if current_overlay() is not None and not _holds_fakes(obj):
-            with builder.during(Phase.SAVING):
+            with builder.during(Phase.SAVING), contextlib.ExitStack() as files:
+                if isinstance(f, (str, os.PathLike)):
+                    f = files.enter_context(open(f, "wb"))  # torch would open it in C++, past the overlay
                 save_real(obj, f, *args, **kwargs)
         else:
             shelf.put(obj, f)

@@ -83,7 +83,8 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
         raise BadInput("this build of torch has no torch.distributed; install one that has, to look at several GPUs.")
     importlib.import_module(_FAKE)
     with Patches() as patches, contextlib.ExitStack() as contexts:
-        contexts.enter_context(_environment(world.environment()))
+        if world.size > 1:  # a process alone may have no launcher, which scripts see by these variables
+            contexts.enter_context(_environment(world.environment()))
         contexts.callback(_leave_group)
         contexts.enter_context(_rules())
         contexts.enter_context(DEVICES.visible(min(world.gpus_per_node, world.size)))

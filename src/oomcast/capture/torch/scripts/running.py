@@ -36,6 +36,7 @@ from ..jobs.vision import prepare_torchvision
 from ..machine import VirtualGpu, allocator_settings, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
+from .processes import install_processes
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
 
@@ -65,14 +66,16 @@ def capture_script(spec: Spec) -> Trace:
         # By name: the counters simulate the allocator, whose room this one does not know.
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
-        membership = None
-        if machines.world_size > 1:
+        must_join: Membership | None = None
+        if torch.distributed.is_available():
             from ..distributed import World, join_world
 
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
             membership = contexts.enter_context(join_world(virtual, world))
+        if machines.world_size > 1:
+            must_join = membership
             launch = dataclasses.replace(launch, variables={**launch.variables, **world.environment()})
-        return _Session(spec, script, launch, virtual, membership).run()
+        return _Session(spec, script, launch, virtual, must_join).run()
 
 
 def _check_processes(processes: int, spec: Spec) -> None:
@@ -89,10 +92,10 @@ class _Session:
     """The script's one run."""
 
     def __init__(
-        self, spec: Spec, script: Script, launch: Launch, virtual: VirtualGpu, membership: Membership | None
+        self, spec: Spec, script: Script, launch: Launch, virtual: VirtualGpu, must_join: Membership | None
     ) -> None:
         self._spec = spec
-        self._membership = membership
+        self._must_join = must_join
         self._launch = launch
         self._virtual = virtual
         self._watch = StepWatch(
@@ -108,6 +111,8 @@ class _Session:
         virtual = self._virtual
         with Patches() as patches:
             self._memory = install_shortening(patches, virtual, self._watch, self._batches)
+            machines = self._spec.place.machines
+            install_processes(patches, self._spec.place.rank or 0, machines.world_size, machines.gpu)
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
@@ -181,7 +186,7 @@ class _Session:
         virtual, watch = self._virtual, self._watch
         if not virtual.ledger.event_count:
             raise _nothing_seen(self._launch.target, stop)
-        if self._membership is not None and not self._membership.joined and stop.ending is not Ending.FAILED:
+        if self._must_join is not None and not self._must_join.joined and stop.ending is not Ending.FAILED:
             raise _alone(self._launch.target, self._spec)
         rising = watch.still_rising
         trace = virtual.trace(self._workload(), settings_followed=True)
@@ -195,7 +200,7 @@ class _Session:
             cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
             batches=tuple(self._batches.sentences),
         )
-        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened()))
+        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
 
     def _stopped_trace(self, stop: Stop) -> Trace:
         """The same with what the worker adds to the record of a job that returns."""
@@ -233,6 +238,12 @@ class _Session:
             raise kind_of_error(f"{self._launch.target} cannot be followed: {sentence}.", lines) from error
         sys.stderr.write("".join(traceback.format_exception(error)))
         return Stop(Ending.FAILED, sentence)
+
+
+def _tf32() -> tuple[str, ...]:
+    if torch.backends.cudnn.allow_tf32:
+        return ()
+    return ("the script turns TF32 off for convolutions: their workspaces are those with TF32",)
 
 
 def _is_our_fault(error: BaseException, frames: traceback.StackSummary) -> bool:

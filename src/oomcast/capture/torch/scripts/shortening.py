@@ -92,6 +92,9 @@ class ForwardMemory:
         self._pending: dict[Any, tuple[_Known, list[int], int]] = {}
         """By form: what its last run took, the blocks it left behind, and how many of these are its output."""
         self.skipped = 0
+        self.asks_for_gradients = False
+        """Whether the script takes the gradients of its parameters itself (`torch.autograd.grad`), as meta-learners do:
+        what was not run has none to give."""
         self._in_window: list[Any] = []
         """Forms of the outermost forwards with gradients since the last backward."""
         self._rounds: list[tuple[tuple[Any, ...], int, int]] = []
@@ -139,7 +142,8 @@ class ForwardMemory:
 
     def _with_gradients(self, form: Any, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         known = self._seen.get(("training", form))
-        if form is not None and known and (self._watch.is_steady or self._repeats(form)):
+        repeats = not self.asks_for_gradients and (self._watch.is_steady or self._repeats(form))
+        if form is not None and known and repeats:
             self._virtual.saw_model(module)
             self._in_window.append(form)
             self.skipped += 1
@@ -264,6 +268,15 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
         return memory.call(call, module, args, kwargs)
 
     patches.set(nn.Module, "__call__", call_or_remember)
+    gradients = torch.autograd.grad
+
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        inputs = inputs if isinstance(inputs, torch.Tensor) else tuple(inputs)
+        if any(isinstance(tensor, nn.Parameter) for tensor in _tensors(inputs)):
+            memory.asks_for_gradients = True
+        return gradients(outputs, inputs, *args, **kwargs)
+
+    patches.set(torch.autograd, "grad", grad)
     _install_loaders(patches, virtual, watch, batches)
     _install_optimizers(patches, watch)
     return memory

@@ -97,7 +97,7 @@ class StepWatch:
     def stepped(self, optimizer: Any) -> Stop | None:
         """After an update of parameters; None goes on."""
         if not self._steps:
-            self._evaluated_before = Phase.EVALUATION in self._builder.entered
+            self._evaluated_before = self._was_seen(Phase.EVALUATION)
             self._builder.entered.clear()
         number = self._number(optimizer)
         self._times[number] = self._times.get(number, 0) + 1
@@ -132,7 +132,7 @@ class StepWatch:
         """
         if self._steady_since is None:
             return None
-        if {Phase.EVALUATION, Phase.SAVING} <= self._builder.entered:
+        if self._was_seen(Phase.EVALUATION) and self._was_seen(Phase.SAVING):
             return self.seen_enough()
         waited_long = (
             self._epochs_since >= _EPOCHS_TO_LOOK_ON
@@ -159,10 +159,15 @@ class StepWatch:
         """What a training script may do, and what was not seen of it since its optimizer had its state."""
         early = "evaluation" if not self._evaluated_before else "evaluation after a training step"
         names = {Phase.EVALUATION: early, Phase.SAVING: "checkpoint saving"}
-        missing = [name for phase, name in names.items() if not self._steps or phase not in self._builder.entered]
+        missing = [name for phase, name in names.items() if not self._steps or not self._was_seen(phase)]
         if self.steps == 0:
             return ("a training step", *missing)
         return ("a second training step", *missing) if self.steps == 1 else tuple(missing)
+
+    def _was_seen(self, phase: Phase) -> bool:
+        """Since the first update; sampling from the model is an evaluation as well."""
+        seen = self._builder.entered
+        return phase in seen or (phase is Phase.EVALUATION and Phase.GENERATION in seen)
 
     def _number(self, optimizer: Any) -> int:
         """Optimizers numbered as they come; 0 is the script itself."""
