@@ -253,10 +253,13 @@ def _rename(holder: Any, key: Any, random: Random, places: Any) -> None:
 
 def _repeat(holder: Any, key: Any, random: Random, places: Any) -> None:
     """The same object many times over: a small pickle can say that."""
+    part = holder.get(key) if isinstance(holder, dict) else holder[key] if key < len(holder) else None
+    is_short = not isinstance(part, (list, dict)) and len(str(part)) < 100  # else: files of gigabytes
+    times = random.choice((1, 10, 3000 if is_short else 30))
     if isinstance(holder, list) and key < len(holder):
-        holder.extend([holder[key]] * random.choice((1, 10, 3000)))
+        holder.extend([part] * times)
     else:
-        holder[key] = [holder.get(key)] * random.choice((1, 10, 3000)) if isinstance(holder, dict) else None
+        holder[key] = [part] * times if isinstance(holder, dict) else None
 
 
 def _move(holder: Any, key: Any, random: Random, places: Any) -> None:

@@ -343,13 +343,13 @@ _printed = 0
 
 def _print(shown: Any) -> None:
     """Every eighth: laying out a table takes longer than reading the file."""
-    from rich.console import Console
+    from oomcast.cli.console import PlainConsole
 
     global _printed
     _printed += 1
     if _printed % 8:
         return
-    Console(file=io.StringIO(), width=100).print(shown)
+    PlainConsole(file=io.StringIO(), width=100).print(shown)
 
 
 TARGETS: Mapping[str, Target] = {

@@ -128,9 +128,7 @@ class _Model:
 
 
 @takes_options(*DESCRIPTIONS, without=("parallel", "rank", "accumulation", "checkpointing"))
-def plan(
-    job: Any, *, batch_size: int, device: str, confidence: float = 0.95, captures: int = 8, **options: Any
-) -> Plan:
+def plan(job: Any, *, device: str, confidence: float = 0.95, captures: int = 8, **options: Any) -> Plan:
     """The layouts of a job over the GPUs of `device` (`8xa100-80gb`) that fit, the cheapest first.
 
     At most `captures` layouts are tried. The other options are those of `oomcast.estimate`.
@@ -140,7 +138,7 @@ def plan(
         raise BadInput(f"captures must be a whole number of at least 1, not {captures!r}.")
     started = time.perf_counter()
     options.setdefault("steps", 2)  # the second has the optimizer's state: a third adds nothing
-    spec = Spec.read(job, batch_size=batch_size, device=device, **options)
+    spec = Spec.read(job, device=device, **options)
     if spec.place.machines.world_size == 1:
         raise BadInput(f"a plan is for several GPUs; name them like 8x{device.strip()}.")
     search = _Search(spec, confidence)

@@ -36,6 +36,8 @@ def explain(error: BaseException, spec: Spec) -> OomcastError:
         return JobFailed(f"{reference} ended its process (sys.exit) instead of returning.", lines)
     if _is_the_users(spec) and lines:
         return failed_job(error, spec)
+    if isinstance(error, OverflowError) or "Overflow" in text:  # a size that no tensor can have
+        return failed_job(error, spec)
     frames = _traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith(_OURS) and not frames[-1].filename.startswith(_ZOO):
         everything = "".join(_traceback.format_exception(error))

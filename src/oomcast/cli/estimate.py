@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
@@ -77,7 +78,7 @@ def _add_the_estimators_options(parser: Parser, words: Sequence[str]) -> None:
 
 def _estimator_in(words: Sequence[str]) -> str:
     name = _DEFAULT
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == _ESTIMATOR and following:
             name = following
         elif word.startswith(f"{_ESTIMATOR}="):

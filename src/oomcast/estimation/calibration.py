@@ -198,7 +198,7 @@ def _job(run: MeasuredRun) -> str:
 
 SCHEMA = 1
 _KIND = "oomcast calibration"
-_LARGEST = 16 << 20
+_LARGEST = 4 << 20
 _MOST_BYTES = 1 << 50
 _SUFFIX = ".json"
 

@@ -9,10 +9,12 @@ from typing import Any
 from ..capture import capture, guess_framework
 from ..devices import context_bytes, nccl_bytes
 from ..simulate import (
+    AllocatorSettings,
     BfcSettings,
     DeviceFacts,
     History,
     LiveBlock,
+    StoragePoolSettings,
     TempSpace,
     Timeline,
     Workspace,
@@ -113,8 +115,6 @@ def estimate_trace(
     communication: int = 0,
 ) -> Estimate:
     """The Estimate of a job that was captured before; for `convolutions` and `communication` see `Simulation`."""
-    if trace.script is not None:
-        target = target.as_set_by(trace.script)
     simulation = Simulation(trace, target, convolutions, communication)
     target, constants = simulation.target, simulation.constants
     limited = simulation.run(simulation.room)
@@ -198,12 +198,12 @@ class Simulation:
 
     def __init__(self, trace: Trace, target: Target, convolutions: Source = "auto", communication: int = 0) -> None:
         self._communication = communication
-        self.target = target = target.for_framework(framework_of_trace(trace))
+        self.target = target = target.for_framework(framework_of_trace(trace)).as_set_by(trace.settings)
         gpu = target.gpu
         facts = DeviceFacts(
             compute_capability=gpu.compute_capability,
             torch_version=target.stack.version,
-            cublas_workspace=None if trace.script is None else trace.script.cublas_workspace,
+            cublas_workspace=trace.settings.cublas_workspace,
         )
         # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
         benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
@@ -215,7 +215,7 @@ class Simulation:
         self.has_batch_norm = has_batch_norm(trace)
         self.constants = constants_of(target, trace)
         self._settings = settings = target.settings
-        self._endless = settings.endless() if isinstance(settings, BfcSettings) else settings
+        self._endless = settings if isinstance(settings, StoragePoolSettings) else settings.endless()
         self._device_total = gpu.total_memory
 
     @property
@@ -233,11 +233,12 @@ class Simulation:
     @property
     def available(self) -> int:
         """Bytes of the card that the job can have in all."""
-        gpu = self.target.gpu
-        if self.target.stack.framework == "jax" and isinstance(self._settings, BfcSettings):
-            share = int(gpu.total_memory * self._settings.memory_fraction)
-            return min(gpu.usable_memory, share + self.constants.context)
-        return gpu.usable_memory
+        gpu, share = self.target.gpu, 1.0
+        if isinstance(self._settings, AllocatorSettings):
+            share = self._settings.per_process_memory_fraction
+        elif self.target.stack.framework == "jax" and isinstance(self._settings, BfcSettings):
+            share = self._settings.memory_fraction
+        return min(gpu.usable_memory, int(gpu.total_memory * share) + self.constants.context)
 
     def reserved(self, timeline: Timeline) -> int:
         """The allocator's peak, with what a calibration found that the simulated one misses."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..devices import Gpu, Stack, find_gpu, stack_of
 from ..simulate import Settings, settings_for
 from ..spec import Place
-from ..trace import ScriptRun
+from ..trace import ProcessSettings
 from .calibration import Calibration, calibration_for
 from .interval import load_interval
 
@@ -60,13 +60,15 @@ class Target:
         place = dataclasses.replace(self.place, device=gpu.name, environment=self.stack.environment)
         return Target.of(place, self.stack.framework, gpu=gpu, settings=self.settings)
 
-    def as_set_by(self, script: ScriptRun) -> Target:
-        """The same place for a script, whose own settings hold where the place names none."""
-        place = self.place
-        benchmark = place.cudnn_benchmark or script.cudnn_benchmark
-        if place.alloc_conf is None and script.alloc_conf is not None:
-            place = dataclasses.replace(place, alloc_conf=script.alloc_conf)
-        place = dataclasses.replace(place, cudnn_benchmark=benchmark)
+    def as_set_by(self, job: ProcessSettings) -> Target:
+        """The same place for a job whose own settings hold where the place names none."""
+        if job == ProcessSettings():
+            return self
+        place = dataclasses.replace(
+            self.place,
+            cudnn_benchmark=self.place.cudnn_benchmark or job.cudnn_benchmark,
+            alloc_conf=job.alloc_conf if self.place.alloc_conf is None else self.place.alloc_conf,
+        )
         return dataclasses.replace(self, place=place, settings=settings_for(self.stack.framework, place.alloc_conf))
 
     def calibrated_by(self, calibration: Calibration | None) -> Target:

@@ -98,6 +98,10 @@ class AllocatorSettings:
             if divisions and not _is_power_of_two(divisions):
                 raise BadInput(f"roundup_power2_divisions must be powers of two, not {divisions}.")
 
+    def endless(self) -> AllocatorSettings:
+        """The same without a limit of its own."""
+        return replace(self, per_process_memory_fraction=1.0)
+
     @staticmethod
     def parse(text: str) -> AllocatorSettings:
         """Read `max_split_size_mb:128,expandable_segments:True`; what torch would refuse is a `BadInput`."""

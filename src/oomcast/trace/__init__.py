@@ -15,6 +15,7 @@ from .record import (
     Mark,
     Operand,
     Phase,
+    ProcessSettings,
     ScriptRun,
     Trace,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Mark",
     "Operand",
     "Phase",
+    "ProcessSettings",
     "ScriptRun",
     "Trace",
     "TraceBuilder",

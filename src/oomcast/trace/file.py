@@ -27,6 +27,7 @@ from .record import (
     Mark,
     Operand,
     Phase,
+    ProcessSettings,
     ScriptRun,
     Trace,
 )
@@ -106,6 +107,7 @@ def trace_to_bytes(trace: Trace) -> bytes:
         "versions": dict(trace.versions),
         "workload": dict(trace.workload),
         "script": None if trace.script is None else dataclasses.asdict(trace.script),
+        "settings": dataclasses.asdict(trace.settings),
         "operands": [[shapes[o.shape], shapes[o.stride], strings[o.dtype]] for o in operands],
         "shapes": list(shapes),
         "strings": list(strings),
@@ -203,21 +205,27 @@ def _build(document: Mapping[str, Any]) -> Trace:
         versions={_checked(what, str): _checked(version, str) for what, version in document["versions"].items()},
         workload=dict(document["workload"]),
         script=_script(document.get("script")),
+        settings=_settings(document.get("settings", {})),
+    )
+
+
+def _settings(plain: Mapping[str, Any]) -> ProcessSettings:
+    allocator, cublas = plain.get("alloc_conf"), plain.get("cublas_workspace")
+    return ProcessSettings(
+        cudnn_benchmark=_checked(plain.get("cudnn_benchmark", False), bool),
+        alloc_conf=None if allocator is None else _checked(allocator, str),
+        cublas_workspace=None if cublas is None else _checked(cublas, str),
     )
 
 
 def _script(plain: Mapping[str, Any] | None) -> ScriptRun | None:
     if plain is None:
         return None
-    setting, cublas = plain["alloc_conf"], plain.get("cublas_workspace")
     return ScriptRun(
         ending=Ending(plain["ending"]),
         reason=_checked(plain["reason"], str),
         optimizer_steps=_checked(plain["optimizer_steps"], int),
         not_seen=tuple(_checked(phase, str) for phase in plain["not_seen"]),
-        cudnn_benchmark=_checked(plain["cudnn_benchmark"], bool),
-        alloc_conf=None if setting is None else _checked(setting, str),
-        cublas_workspace=None if cublas is None else _checked(cublas, str),
         batches=tuple(_checked(sentence, str) for sentence in plain["batches"]),
     )
 

@@ -17,6 +17,7 @@ __all__ = [
     "Mark",
     "Operand",
     "Phase",
+    "ProcessSettings",
     "ScriptRun",
     "Trace",
 ]
@@ -134,8 +135,19 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What a job has set for its process and what changes the memory of its kernels and of the allocator."""
+
+    cudnn_benchmark: bool = False
+    alloc_conf: str | None = None
+    """As PYTORCH_CUDA_ALLOC_CONF spells it."""
+    cublas_workspace: str | None = None
+    """CUBLAS_WORKSPACE_CONFIG."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptRun:
-    """How much of a script was seen, and what it set for its process."""
+    """How much of a script was seen."""
 
     ending: Ending
     reason: str
@@ -143,11 +155,6 @@ class ScriptRun:
     optimizer_steps: int
     not_seen: tuple[str, ...] = ()
     """The phases that a training script may have, and that did not come, each with why."""
-    cudnn_benchmark: bool = False
-    alloc_conf: str | None = None
-    """PYTORCH_CUDA_ALLOC_CONF, as the script found or set it."""
-    cublas_workspace: str | None = None
-    """CUBLAS_WORKSPACE_CONFIG, likewise."""
     batches: tuple[str, ...] = ()
     """What was found of the data's sizes, as sentences."""
 
@@ -170,3 +177,5 @@ class Trace:
     """The workload as it was captured, as plain JSON data."""
     script: ScriptRun | None = None
     """For a script: how far it was followed."""
+    settings: ProcessSettings = ProcessSettings()
+    """They hold where whoever asks says nothing else."""

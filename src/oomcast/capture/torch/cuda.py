@@ -212,7 +212,6 @@ def _sensor_answers(gpu: Gpu) -> dict[str, Any]:
 
 
 def _memory_answers(recorder: Recorder, gpu: Gpu, counters: MemoryCounters) -> dict[str, Any]:
-    fraction = [1.0]
     own_blocks: dict[int, int] = {}
 
     def memory_stats(device: Any = None) -> dict[str, int]:
@@ -234,10 +233,7 @@ def _memory_answers(recorder: Recorder, gpu: Gpu, counters: MemoryCounters) -> d
             raise TypeError("Invalid type for fraction argument, must be `float`")
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"Invalid fraction value: {share}. Allowed range: 0~1")
-        fraction[0] = share
-        recorder.ledger.assume(
-            f"the job takes a share of the GPU: followed with --alloc-conf per_process_memory_fraction:{share}"
-        )
+        recorder.job_settings.memory_fraction = share
 
     def take(size: int, device: Any = None, stream: Any = None) -> int:
         block = recorder.ledger.allocate(size, Category.TEMPORARY, "caching_allocator_alloc", "", "", (size,), "uint8")
@@ -277,7 +273,8 @@ def _memory_answers(recorder: Recorder, gpu: Gpu, counters: MemoryCounters) -> d
         "device_memory_used": lambda device=None: gpu.total_memory - counters.free_on_device(),
         "empty_cache": empty_cache,
         "set_per_process_memory_fraction": set_fraction,
-        "get_per_process_memory_fraction": lambda device=None: fraction[0],
+        "get_per_process_memory_fraction": lambda device=None: recorder.job_settings.memory_fraction,
+        "_set_allocator_settings": recorder.job_settings.set_allocator,
         "get_allocator_backend": _constant("native"),
         "caching_allocator_alloc": take,
         "caching_allocator_delete": give_back,

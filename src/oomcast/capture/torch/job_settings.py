@@ -1,4 +1,4 @@
-"""Settings of torch that a job makes itself and that change its memory: what is not followed is told."""
+"""Settings of torch and its libraries that a job makes for its process, and that change its memory."""
 
 from __future__ import annotations
 
@@ -6,27 +6,69 @@ import os
 
 import torch
 
-__all__ = ["JobSettings"]
+from ...trace import ProcessSettings
+
+__all__ = ["JobSettings", "sentences_about"]
 
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 class JobSettings:
-    """As they stood when the virtual GPU was put in place; `changed` says what the job did since."""
+    """As they stood when the virtual GPU was put in place, and as the job has changed them since."""
 
     def __init__(self) -> None:
-        self._benchmark = torch.backends.cudnn.benchmark
-        self._allocator = _allocator_settings()
+        self._before = _in_force()
+        self._allocator: str | None = None
+        self.memory_fraction = 1.0
 
-    def changed(self) -> tuple[str, ...]:
-        told = []
-        if torch.backends.cudnn.benchmark and not self._benchmark:
-            told.append("the job sets cudnn.benchmark: its timing runs are counted with --cudnn-benchmark")
-        allocator = _allocator_settings()
-        if allocator and allocator != self._allocator:
-            told.append(f"the job sets PYTORCH_CUDA_ALLOC_CONF: it is followed with --alloc-conf {allocator}")
-        return tuple(told)
+    def set_allocator(self, text: str) -> None:
+        """By torch's own call, which replaces what the environment said."""
+        self._allocator = text
+
+    def in_force(self) -> ProcessSettings:
+        """All that holds in this process, whoever has set it."""
+        now = _in_force()
+        return ProcessSettings(now.cudnn_benchmark, self._allocator_text(now.alloc_conf), now.cublas_workspace)
+
+    def changed(self) -> ProcessSettings:
+        """What the job itself has set. A variable of the shell that oomcast was called from is not the job's."""
+        now, before = _in_force(), self._before
+        variable = now.alloc_conf if now.alloc_conf != before.alloc_conf else None
+        return ProcessSettings(
+            now.cudnn_benchmark and not before.cudnn_benchmark,
+            self._allocator_text(variable),
+            now.cublas_workspace if now.cublas_workspace != before.cublas_workspace else None,
+        )
+
+    def inherited(self) -> ProcessSettings:
+        """What came with the process and still holds."""
+        now, before = _in_force(), self._before
+        return ProcessSettings(
+            alloc_conf=before.alloc_conf if now.alloc_conf == before.alloc_conf and not self._allocator else None,
+            cublas_workspace=before.cublas_workspace if now.cublas_workspace == before.cublas_workspace else None,
+        )
+
+    def _allocator_text(self, variable: str | None) -> str | None:
+        share = "" if self.memory_fraction == 1.0 else f"per_process_memory_fraction:{self.memory_fraction}"
+        return ",".join(filter(None, (self._allocator or variable, share))) or None
 
 
-def _allocator_settings() -> str:
-    return next((os.environ[name] for name in _ALLOCATOR if os.environ.get(name)), "")
+def sentences_about(settings: ProcessSettings) -> tuple[str, ...]:
+    told = []
+    if settings.cudnn_benchmark:
+        told.append("the job sets torch.backends.cudnn.benchmark: its trial runs are counted")
+    if settings.alloc_conf:
+        told.append(
+            f"the job sets the allocator to {settings.alloc_conf!r}, which is followed where --alloc-conf says nothing"
+        )
+    if settings.cublas_workspace:
+        told.append(f"the job sets CUBLAS_WORKSPACE_CONFIG to {settings.cublas_workspace!r}, which is followed")
+    return tuple(told)
+
+
+def _in_force() -> ProcessSettings:
+    return ProcessSettings(
+        cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+        alloc_conf=next((os.environ[name] for name in _ALLOCATOR if os.environ.get(name)), None),
+        cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG") or None,
+    )

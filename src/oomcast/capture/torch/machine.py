@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
 from .functions import VirtualDevice, shown_device_property
 from .host import install_host, leave_in_forks
-from .job_settings import JobSettings
+from .job_settings import sentences_about
 from .libraries import install_libraries
 from .parameters import FakeParameter, install_parameters
 from .patches import Patches
@@ -51,12 +50,7 @@ from .stand_ins import stand_ins
 if TYPE_CHECKING:
     from ...estimation import Estimate
 
-__all__ = ["VirtualGpu", "allocator_settings", "virtual_gpu"]
-
-
-def allocator_settings() -> str | None:
-    """What the environment of this process tells torch's allocator."""
-    return os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or None
+__all__ = ["VirtualGpu", "virtual_gpu"]
 
 
 class VirtualGpu:
@@ -72,7 +66,7 @@ class VirtualGpu:
         self._models: dict[int, nn.Module] = {}
         self._names: dict[int, str] = {}
         """By the parameter's id; the models are kept, so ids stay theirs."""
-        self.job_settings = JobSettings()
+        self.job_settings = self.recorder.job_settings
         self.compiled: CompiledRegions | None = None
         self._in_engine = False
         self._stepped = False
@@ -81,36 +75,30 @@ class VirtualGpu:
         self.on_backward: list[Callable[[], None]] = []
         """Called after each outermost backward."""
 
-    def trace(self, workload: dict[str, Any] | None = None, *, settings_followed: bool = False) -> Trace:
+    def trace(self, workload: dict[str, Any] | None = None, *, whole_process: bool = False) -> Trace:
         """The record up to now; it may be asked for again later.
 
-        With `settings_followed`, whoever asks sees to it that what the job set for its process is heeded.
+        With `whole_process`, settings that hold in this process count as the job's, even if it has not made them.
         """
         self._label_state()
         trace = self.ledger.trace(library_versions(), workload or {})
         about_versions = assumptions_about_versions(self.personality, trace, self._models.values())
-        changed = () if settings_followed else self.job_settings.changed()
+        settings = self.job_settings.in_force() if whole_process else self.job_settings.changed()
         compiled = () if self.compiled is None else self.compiled.findings.sentences(trace)
-        told = (*trace.assumptions, *about_versions, *changed, *compiled)
-        return dataclasses.replace(trace, assumptions=told)
+        told = (*trace.assumptions, *about_versions, *sentences_about(settings), *compiled)
+        return dataclasses.replace(trace, assumptions=told, settings=settings)
 
     def estimate(self) -> Estimate:
         """What was recorded so far as `oomcast.estimate` would answer it, for this GPU and its software.
 
-        cuDNN's benchmark mode and the allocator's settings are those that hold in this process.
+        cuDNN's benchmark mode, the allocator's settings and cuBLAS's are those that hold in this process.
         """
         # By name: estimates are made of what is captured, so their room stands above this one.
         estimation = importlib.import_module("oomcast.estimation")
-        place = Place(
-            device=self.gpu.name,
-            environment=self.stack.environment,
-            cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
-            alloc_conf=allocator_settings(),
-        )
+        place = Place(device=self.gpu.name, environment=self.stack.environment)
         target = estimation.Target.of(place, "torch", gpu=self.gpu)
-        answer: Estimate = estimation.estimate_trace(
-            self.trace({"job": "this process"}, settings_followed=True), target
-        )
+        trace = self.trace({"job": "this process"}, whole_process=True)
+        answer: Estimate = estimation.estimate_trace(trace, target)
         return answer
 
     def forget_compiled(self) -> None:

@@ -18,6 +18,7 @@ from .devices import HOST
 from .errors import GpuRuntimeError
 from .fakes import FakeKernels, expands, is_large_factory, may_expand
 from .gradients import as_on_cuda
+from .job_settings import JobSettings
 from .kernels import KERNELS
 from .libraries import custom_scratch
 from .operators import RULES
@@ -66,6 +67,7 @@ class Recorder(TorchDispatchMode):
         self._pending: list[tuple[Any, weakref.ref[Any], tuple[int, ...], torch.dtype]] | None = None
         """Within `fused`: what was made, and is followed only if it outlives it."""
         self.streams = StreamTable(ledger)
+        self.job_settings = JobSettings()
         self.live: dict[int, tuple[weakref.ref[Any], _Held]] = {}
         """By the address of the storage."""
         self.on_write_after_backward: Callable[[Any], None] | None = None

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
-from collections.abc import Callable
-
-import torch
 
 from ...devices import find_gpu, stack_of
 from ...errors import BadInput
-from ...spec import JobPhase, Spec
+from ...spec import JobKind, JobPhase, Spec
 from ...trace import Trace
 from .inference import run_inference
 from .jobs import load_job
-from .machine import virtual_gpu
+from .machine import VirtualGpu, virtual_gpu
 from .training import run_training
 
 __all__ = ["capture_here"]
@@ -42,8 +38,11 @@ def capture_here(spec: Spec) -> Trace:
             raise BadInput(f"--phase {workload.phase.value} is followed on one GPU only; leave --parallel out.")
         else:
             run_inference(virtual, load_job(workload), workload)
-        _tell_settings(spec, virtual.ledger.assume)
-        return virtual.trace(workload.as_dict())
+        # An object was made in this very process, and so were the settings that it needs.
+        is_object = workload.job.kind is JobKind.OBJECT
+        if not is_object:
+            _tell_settings(spec, virtual)
+        return virtual.trace(workload.as_dict(), whole_process=is_object)
 
 
 def _check_ranks(spec: Spec) -> None:
@@ -58,10 +57,15 @@ def _check_ranks(spec: Spec) -> None:
         raise BadInput(f"the stages of {parallel} differ; name one with --rank, or ask oomcast estimate for all.")
 
 
-def _tell_settings(spec: Spec, tell: Callable[[str], None]) -> None:
-    """What the job has set for its process and what follows the place alone: the place does not know of it."""
-    if torch.backends.cudnn.benchmark and not spec.place.cudnn_benchmark:
-        tell("the job sets torch.backends.cudnn.benchmark, whose trial runs are not counted: add --cudnn-benchmark")
-    conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF")
-    if conf and conf != spec.place.alloc_conf:
-        tell(f"PYTORCH_CUDA_ALLOC_CONF is {conf!r} in the job's process and is not followed: say it by --alloc-conf")
+def _tell_settings(spec: Spec, virtual: VirtualGpu) -> None:
+    """What is set in the shell that oomcast was called from: the job may run elsewhere, where it is not."""
+    inherited = virtual.job_settings.inherited()
+    if inherited.alloc_conf and inherited.alloc_conf != spec.place.alloc_conf:
+        virtual.ledger.assume(
+            f"PYTORCH_CUDA_ALLOC_CONF is {inherited.alloc_conf!r} here, not set by the job, and is not followed: "
+            "say it by --alloc-conf"
+        )
+    if inherited.cublas_workspace:
+        virtual.ledger.assume(
+            f"CUBLAS_WORKSPACE_CONFIG is {inherited.cublas_workspace!r} here, not set by the job, and is not followed"
+        )

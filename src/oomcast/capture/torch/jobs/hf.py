@@ -187,7 +187,10 @@ def _complete(config: Any) -> None:
 
 def _model_class(transformers: Any, config: Any) -> Any:
     """The class that the configuration names, else the one that its type is trained with."""
-    for architecture in getattr(config, "architectures", None) or ():
+    named = getattr(config, "architectures", None) or ()
+    if not isinstance(named, (list, tuple)) or not all(isinstance(architecture, str) for architecture in named):
+        raise BadInput("the configuration's architectures must be a list of names.")
+    for architecture in named:
         found = getattr(transformers, str(architecture), None)
         if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
             return found

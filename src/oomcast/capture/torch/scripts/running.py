@@ -33,7 +33,7 @@ from ...keeping_apart import what_was_written
 from ...messages import Answer
 from ..errors import RaisedAsOnGpu
 from ..jobs.vision import prepare_torchvision
-from ..machine import VirtualGpu, allocator_settings, virtual_gpu
+from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
 from .processes import install_processes
@@ -189,15 +189,12 @@ class _Session:
         if self._must_join is not None and not self._must_join.joined and stop.ending is not Ending.FAILED:
             raise _alone(self._launch.target, self._spec)
         rising = watch.still_rising
-        trace = virtual.trace(self._workload(), settings_followed=True)
+        trace = virtual.trace(self._workload(), whole_process=True)
         run = ScriptRun(
             ending=stop.ending,
             reason=f"{stop.reason}; {rising}" if rising else stop.reason,
             optimizer_steps=watch.steps_seen,
             not_seen=watch.not_seen(),
-            cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
-            alloc_conf=allocator_settings(),
-            cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
             batches=tuple(self._batches.sentences),
         )
         return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
