@@ -26,7 +26,7 @@ from .report import Bar, Outcome, print_outcome
 __all__ = ["FEATURES", "trees_on"]
 
 FEATURES = ("layers", "batch size", "parameters", "activations")
-_TREES, _FOLDS, _PICTURED = 100, 5, 600
+_TREES, _FOLDS, _PICTURED = 30, 5, 600
 
 
 def trees_on(rows: list[MeasuredRow], seed: int = 0) -> tuple[float, float, dict[str, float]]:
