@@ -239,6 +239,43 @@ def test_job_files_compile_by_option_and_by_themselves(tmp_path: Path) -> None:
     assert kernels(plain, compile="blocks")
 
 
+def test_libraries_may_load_dynamo_while_the_virtual_gpu_is_there() -> None:
+    """Megatron's do. Dynamo's rules are by function: two that one stand-in served for would contradict each other."""
+    from torch._dynamo import trace_rules
+
+    with oomcast.virtual_gpu(DEVICE):
+        rules = trace_rules.get_torch_obj_rule_map.__wrapped__()
+    assert len(rules) > 1000
+
+
+def test_a_job_whose_compiled_code_fails_is_run_as_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The code that Inductor wrote fails when it runs, which is too late to take that region alone as eager."""
+
+    def unrunnable(*args: Any) -> Any:
+        def run(args: list[Any]) -> Any:
+            raise RuntimeError("no such kernel")
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    monkeypatch.setattr("oomcast.capture.torch.compiled.backend.runnable", unrunnable)
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    asked = Spec.read(str(job), device=DEVICE, batch_size=ROWS, steps=1)
+    eager = capture_here(asked)
+    fallen_back = capture_here(Spec.read(str(job), device=DEVICE, batch_size=ROWS, steps=1, compile="model"))
+
+    assert fallen_back.events == eager.events
+    assert any("eager" in sentence and "no such kernel" in sentence for sentence in fallen_back.assumptions)
+
+
+def test_a_job_that_is_itself_wrong_says_so_though_it_compiles(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB.replace("torch.randn(batch_size, 256)", "torch.randn(batch_size, 255)"))
+    with pytest.raises(RuntimeError, match="255"):
+        capture_here(Spec.read(str(job), device=DEVICE, batch_size=ROWS, steps=1, compile="model"))
+
+
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(BadInput):
         Spec.read("zoo:mlp", device=DEVICE, compile="everything")

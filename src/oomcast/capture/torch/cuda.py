@@ -322,7 +322,7 @@ def _random_answers() -> dict[str, Any]:
 
     nothing = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
     return {
-        **dict.fromkeys(nothing, _constant(None)),
+        **{name: _constant(None) for name in nothing},
         "initial_seed": _constant(0),
         "get_rng_state": state,
         "get_rng_state_all": lambda: [state() for _ in range(DEVICES.count)],

@@ -67,7 +67,7 @@ class VirtualGpu:
         self._names: dict[int, str] = {}
         """By the parameter's id; the models are kept, so ids stay theirs."""
         self.job_settings = self.recorder.job_settings
-        self.compiled: CompiledRegions | None = None
+        self.compiled: CompiledRegions
         self._in_engine = False
         self._stepped = False
         self.on_step: list[Callable[[Optimizer | None], None]] = []
@@ -84,7 +84,7 @@ class VirtualGpu:
         trace = self.ledger.trace(library_versions(), workload or {})
         about_versions = assumptions_about_versions(self.personality, trace, self._models.values())
         settings = self.job_settings.in_force() if whole_process else self.job_settings.changed()
-        compiled = () if self.compiled is None else self.compiled.findings.sentences(trace)
+        compiled = self.compiled.findings.sentences(trace)
         told = (*trace.assumptions, *about_versions, *sentences_about(settings), *compiled)
         return dataclasses.replace(trace, assumptions=told, settings=settings)
 
@@ -100,11 +100,6 @@ class VirtualGpu:
         trace = self.trace({"job": "this process"}, whole_process=True)
         answer: Estimate = estimation.estimate_trace(trace, target)
         return answer
-
-    def forget_compiled(self) -> None:
-        """Once torch is itself again: what was compiled on this GPU is of no use to the next one."""
-        if self.compiled is not None:
-            self.compiled.close()
 
     # -- phases --------------------------------------------------------------------------------------------------
 
@@ -246,12 +241,14 @@ def virtual_gpu(
         contexts.callback(_in_use.release)
         contexts.enter_context(DEVICES.visible(devices))
         virtual = VirtualGpu(gpu, stack)
-        contexts.callback(virtual.forget_compiled)
         recorder, scope = virtual.recorder, virtual.scope
-        functions = VirtualDevice(recorder)
+        functions, patches = VirtualDevice(recorder), Patches()
+        virtual.compiled = CompiledRegions(patches, virtual, functions)
+        # Once torch is itself again: what was compiled on this GPU is of no use to the next one.
+        contexts.callback(virtual.compiled.close)
         autocast_dtype = torch.get_autocast_dtype("cpu")
         meter: MemoryCounters = counters(virtual) if counters is not None else _PlainCounters(virtual)
-        patches = contexts.enter_context(Patches())
+        contexts.enter_context(patches)
         contexts.callback(recorder.stop_following)
         recorder.on_write_after_backward = virtual.updated
         contexts.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)
@@ -266,7 +263,7 @@ def virtual_gpu(
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
-        _install_compiler(patches, virtual, functions)
+        _install_compiler(patches, virtual.compiled)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
@@ -316,9 +313,8 @@ def _install_checkpoint(patches: Patches) -> None:
     patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
 
 
-def _install_compiler(patches: Patches, virtual: VirtualGpu, functions: VirtualDevice) -> None:
+def _install_compiler(patches: Patches, regions: CompiledRegions) -> None:
     """Compiled code allocates otherwise than eager code: it is followed as Inductor compiles it."""
-    regions = virtual.compiled = CompiledRegions(patches, virtual, functions)
 
     def compile_in_place(module: nn.Module, *args: Any, **options: Any) -> None:
         module._compiled_call_impl = regions.compile(module._call_impl, *args, **options)

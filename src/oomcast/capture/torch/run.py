@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 
 from ...devices import find_gpu, stack_of
-from ...errors import BadInput
+from ...errors import BadInput, OomcastError
 from ...spec import JobKind, JobPhase, Spec
 from ...trace import Trace
+from ..explain import first_sentence
 from .inference import run_inference
 from .jobs import load_job
 from .machine import VirtualGpu, virtual_gpu
@@ -17,14 +19,31 @@ from .training import run_training
 __all__ = ["capture_here"]
 
 
+class _CompiledCodeFailed(Exception):
+    """A job that compiles could not be run. Its text is what went wrong."""
+
+
 def capture_here(spec: Spec) -> Trace:
-    """The Trace of a job, captured in this process; of one rank, where the place has several GPUs."""
-    workload, machines = spec.workload, spec.place.machines
+    """The Trace of a job, captured in this process; of one rank, where the place has several GPUs.
+
+    A job that fails with what it compiles is run again as eager code: if the fault is the job's own, it says so then.
+    """
     _check_ranks(spec)
+    try:
+        return _captured(spec)
+    except _CompiledCodeFailed as failed:
+        reason = str(failed)
+    return _captured(spec, eager_because=f"compiled code cannot be followed here ({reason})")
+
+
+def _captured(spec: Spec, eager_because: str = "") -> Trace:
+    workload, machines = spec.workload, spec.place.machines
     with warnings.catch_warnings(), contextlib.ExitStack() as contexts:
         warnings.simplefilter("ignore")
         stack = stack_of(spec.place.environment, "torch")
         virtual = contexts.enter_context(virtual_gpu(find_gpu(machines.gpu), stack))
+        virtual.compiled.eager_because = eager_because
+        contexts.enter_context(_telling_compiled_code_apart(virtual))
         spread = None
         if workload.parallel is not None:
             from .distributed import Spread, World, join_world
@@ -43,6 +62,18 @@ def capture_here(spec: Spec) -> Trace:
         if not is_object:
             _tell_settings(spec, virtual)
         return virtual.trace(workload.as_dict(), whole_process=is_object)
+
+
+@contextlib.contextmanager
+def _telling_compiled_code_apart(virtual: VirtualGpu) -> Iterator[None]:
+    try:
+        yield
+    except OomcastError:
+        raise
+    except Exception as error:
+        if not virtual.compiled.is_used:
+            raise
+        raise _CompiledCodeFailed(first_sentence(error)[:200].rstrip(".")) from error
 
 
 def _check_ranks(spec: Spec) -> None:

@@ -40,6 +40,13 @@ class CompiledRegions:
         self.findings = Findings(virtual.ledger)
         self.gpu: Gpu | None = virtual.gpu
         """What is compiled for; None is the host itself, for comparisons with a real run there."""
+        self.eager_because = ""
+        """Why nothing is compiled here: the job then runs as eager code, and is told so. Empty: it is compiled."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the job has compiled anything."""
+        return self._is_prepared
 
     def compile(
         self,
@@ -68,6 +75,11 @@ class CompiledRegions:
         fused = as_compiled(model, self._virtual.recorder)
         if fused is not model:
             return fused
+        if self.eager_because:
+            self._virtual.ledger.assume(
+                f"torch.compile: the memory of eager execution is taken, since {self.eager_because}"
+            )
+            return model
         inductor = self._backend(mode, options, dynamic)
         with self._virtual.scope.hooks_aside():  # torch warns of global hooks
             compiled = self._compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=inductor)

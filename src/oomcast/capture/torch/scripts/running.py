@@ -66,6 +66,8 @@ def capture_script(spec: Spec) -> Trace:
         # By name: the counters simulate the allocator, whose room this one does not know.
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
+        # A script cannot be run again as eager code where following it fails, and has a minute.
+        virtual.compiled.eager_because = "what scripts compile is not followed yet"
         must_join: Membership | None = None
         if torch.distributed.is_available():
             from ..distributed import World, join_world
