@@ -22,6 +22,9 @@ __all__ = ["answer", "main"]
 class _Unrecorded:
     """Stands where a capture has its virtual GPU: on a real one nothing is recorded."""
 
+    torch_version = None
+    """The installed torch is what runs, and follows no other."""
+
     def __init__(self) -> None:
         self.ledger = self
 

@@ -75,6 +75,11 @@ class VirtualGpu:
         self.on_backward: list[Callable[[], None]] = []
         """Called after each outermost backward."""
 
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        """Of the torch that is followed, which need not be the installed one."""
+        return self.stack.version
+
     def trace(self, workload: dict[str, Any] | None = None, *, whole_process: bool = False) -> Trace:
         """The record up to now; it may be asked for again later.
 

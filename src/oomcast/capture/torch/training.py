@@ -223,10 +223,10 @@ def _optimizer(virtual: VirtualGpu, job: LoadedJob, workload: Workload, model: n
     if name.startswith("paged-"):
         virtual.ledger.assume("paged optimizer states are counted on the GPU, where they stay while there is room")
     if workload.optimizer_in_backward:
-        return OptimizerInBackward(name, trained, virtual.stack.version)
+        return OptimizerInBackward(name, trained, virtual.torch_version)
     if workload.master_weights:
-        return MasterWeights(name, trained, virtual.stack.version)
-    return make_optimizer(name, _by_mesh(trained), virtual.stack.version)
+        return MasterWeights(name, trained, virtual.torch_version)
+    return make_optimizer(name, _by_mesh(trained), virtual.torch_version)
 
 
 def _by_mesh(parameters: list[nn.Parameter]) -> Any:
