@@ -1,8 +1,8 @@
 """Linear layers whose weights stay packed in a few bits: GPTQ, AWQ and HQQ, whose kernels exist for GPUs only.
 
-What each holds and what a product with it takes follow the libraries' own code: AutoGPTQ 0.7 (`nn_modules/qlinear/
-qlinear_cuda_old.py`, the layer that trains; groups of 128), AutoAWQ 0.2 (`modules/linear/gemm.py`), HQQ 0.2
-(`core/quantize.py`, groups of 64). GPTQ unpacks by ordinary operators, and autograd keeps the unpacked weight; the
+What each holds and what a product with it takes are written after the libraries: AutoGPTQ (`qlinear_cuda_old`, the
+layer that trains; groups of 128), AutoAWQ (`WQLinear_GEMM`), HQQ (groups of 64); from memory, not compared line by
+line. GPTQ unpacks by ordinary operators, and autograd keeps the unpacked weight; the
 others unpack again in backward.
 """
 

@@ -35,13 +35,14 @@ _FLASH = ("flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_f
           "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func")  # fmt: skip
 _FLASH_2 = "csrc/flash_attn/flash_api.cpp of Dao-AILab/flash-attention 2.7: mha_fwd, mha_bwd and their varlen forms"
 _FLASH_3 = "hopper/flash_api.cpp of Dao-AILab/flash-attention: mha_fwd, mha_bwd"
-_XFORMERS = "xformers 0.0.29, ops/fmha: halves go to flash-attention 2, fp32 to cutlass, which keeps the sums of rows"
-_LIGER = (
-    "src/liger_kernel/ops of linkedin/Liger-Kernel 0.8: fused_linear_cross_entropy, cross_entropy, rms_norm, swiglu"
+_UNCHECKED = "from what its kernels compute; not compared with its source"
+_XFORMERS = (
+    f"xformers, ops/fmha: halves go to flash-attention 2, fp32 to cutlass, which keeps the sums of rows; {_UNCHECKED}"
 )
-_APEX = "apex/optimizers, apex/normalization of NVIDIA/apex: fused kernels, statistics in fp32"
-_CUT = "cut_cross_entropy/cce.py of apple/ml-cross-entropy: one number a token forward, gradients alone backward"
-_ENGINE = "transformer_engine/pytorch/module of NVIDIA/TransformerEngine 2.0, in bf16: as torch's layers; no fp8"
+_LIGER = "src/liger_kernel/ops of linkedin/Liger-Kernel: fused_linear_cross_entropy, cross_entropy, rms_norm, swiglu"
+_APEX = f"NVIDIA/apex, optimizers and normalization: fused kernels, statistics in fp32; {_UNCHECKED}"
+_CUT = f"apple/ml-cross-entropy: one number a token forward, gradients alone backward; {_UNCHECKED}"
+_ENGINE = f"NVIDIA/TransformerEngine, pytorch/module, in bf16: as torch's layers; no fp8; {_UNCHECKED}"
 
 STAND_INS: dict[str, StandIn] = {
     "flash_attn": StandIn("attention", _FLASH, _FLASH_2),

@@ -39,7 +39,7 @@ class _Flash(torch.autograd.Function):
         else:
             rows = query.shape[0] * (-(-query.shape[1] // _BLOCK) * _BLOCK)
         grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-        rounded = -(-width // 32) * 32
+        rounded = -(-width // 32) * 32 if width <= 192 else 256
         buffers = [query.new_empty(rows, heads, dtype=torch.float32)]
         if query.dtype is not torch.float32:
             buffers.append(query.new_empty(rows, heads, rounded, dtype=torch.float32))
