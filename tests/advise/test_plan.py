@@ -57,3 +57,16 @@ def test_nothing_fits_and_one_gpu_is_no_plan() -> None:
         oomcast.plan(JOB, batch_size=2, device="h100-80gb")
     with pytest.raises(BadInput, match="captures must be a whole number"):
         oomcast.plan(JOB, batch_size=2, device="2xh100-80gb", captures=0)
+
+
+def test_layouts_that_the_model_cannot_be_divided_into_are_left_out() -> None:
+    """Two layers are no pipeline of four stages; the batch size is asked for, as everywhere."""
+    small = SimpleNamespace(
+        model=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)), batch=JOB.batch, loss=JOB.loss
+    )
+    found = oomcast.plan(small, batch_size=4, device="4x16GiB", captures=20)
+    assert found.best is not None
+    assert found.left_out > 0
+    assert all(layout.candidate.parallel.pipeline <= 2 for layout in found.layouts)
+    with pytest.raises(BadInput, match="the batch size is missing"):
+        oomcast.plan(small, device="4x16GiB")

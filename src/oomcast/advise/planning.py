@@ -88,22 +88,22 @@ class Plan:
     confidence: float
     layouts: tuple[PlannedLayout, ...]
     left_out: int
-    """Candidates that arithmetic or another one's capture ruled out."""
+    """Candidates that arithmetic or another one's capture ruled out, or that the model cannot be divided into."""
     untried: int
     captures: int
     seconds: float
 
     @property
     def best(self) -> PlannedLayout | None:
-        return next((one for one in self.layouts if one.fits), None)
+        return next((layout for layout in self.layouts if layout.fits), None)
 
     @property
     def frontier(self) -> tuple[PlannedLayout, ...]:
         """Fitting layouts that cost more than another only where they hold less."""
         found: list[PlannedLayout] = []
-        for one in self.layouts:
-            if one.fits and all(one.device_total < other.device_total for other in found):
-                found.append(one)
+        for layout in self.layouts:
+            if layout.fits and all(layout.device_total < other.device_total for other in found):
+                found.append(layout)
         return tuple(found)
 
 
@@ -138,12 +138,12 @@ def plan(job: Any, *, device: str, confidence: float = 0.95, captures: int = 8, 
         raise BadInput(f"captures must be a whole number of at least 1, not {captures!r}.")
     started = time.perf_counter()
     options.setdefault("steps", 2)  # the second has the optimizer's state: a third adds nothing
-    spec = Spec.read(job, device=device, **options)
+    spec = Spec.read_sized(job, options.pop("batch_size", None), device=device, **options)
     if spec.place.machines.world_size == 1:
         raise BadInput(f"a plan is for several GPUs; name them like 8x{device.strip()}.")
     search = _Search(spec, confidence)
     search.run(captures)
-    layouts = tuple(sorted(search.tried, key=lambda one: one.cost))
+    layouts = tuple(sorted(search.tried, key=lambda layout: layout.cost))
     return Plan(
         job=spec.workload.job.reference,
         device=spec.place.device.strip(),
@@ -169,7 +169,7 @@ class _Search:
 
     def run(self, captures: int) -> None:
         model = self._look()
-        for candidate in sorted(self._candidates(), key=lambda one: self._cost(one, model)):
+        for candidate in sorted(self._candidates(), key=lambda possible: self._cost(possible, model)):
             if self._least(candidate, model) > self.gpu.usable_memory or self._is_beyond(candidate):
                 self.left_out += 1
             elif len(self.tried) >= captures:
@@ -218,7 +218,7 @@ class _Search:
 
     def _is_beyond(self, candidate: Candidate) -> bool:
         """Whether its layout fits already with less cost, or did not fit with less work at a time or recomputing."""
-        if any(one.fits and one.candidate.parallel == candidate.parallel for one in self.tried):
+        if any(layout.fits and layout.candidate.parallel == candidate.parallel for layout in self.tried):
             return True
         return any(
             candidate.parallel == other.parallel
@@ -261,7 +261,11 @@ class _Search:
             accumulation=min(candidate.accumulation, max(candidate.parallel.pipeline, 2)),
             checkpointing=candidate.checkpointing,
         )
-        answer: Estimate = estimate_spec(self.spec.with_workload(workload), find_estimator("simulator"))
+        try:
+            answer: Estimate = estimate_spec(self.spec.with_workload(workload), find_estimator("simulator"))
+        except BadInput:  # the model cannot be divided so; that the job itself is right was seen before
+            self.left_out += 1
+            return
         enough = fits(answer, self.confidence)
         if not enough:
             self._too_large.append(candidate)
