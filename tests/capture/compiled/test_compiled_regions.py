@@ -239,6 +239,25 @@ def test_job_files_compile_by_option_and_by_themselves(tmp_path: Path) -> None:
     assert kernels(plain, compile="blocks")
 
 
+def test_tensors_of_python_data_are_made_on_the_gpu() -> None:
+    """transformers' KV caches begin as such: `torch.tensor([], device=key.device)`."""
+    seen = []
+
+    def region(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = torch.tensor([2.0] * WIDTH, dtype=x.dtype, device=x.device)
+        cache = torch.tensor([], dtype=x.dtype, device=x.device)
+        return scale, torch.cat([cache, (x * scale).flatten()])
+
+    def step() -> None:
+        scale, grown = torch.compile(region)(torch.randn(ROWS, WIDTH, device="cuda"))
+        seen.extend((scale.device, grown.device, tuple(grown.shape)))
+
+    trace = _traced(step)
+    assert seen == [torch.device("cuda", 0), torch.device("cuda", 0), (ROWS * WIDTH,)]
+    assert not any("eager" in sentence for sentence in trace.assumptions)
+    assert {WIDTH * 4, ONE} <= {allocation.nbytes for allocation in trace.allocations}
+
+
 def test_libraries_may_load_dynamo_while_the_virtual_gpu_is_there() -> None:
     """Megatron's do. Dynamo's rules are by function: two that one stand-in served for would contradict each other."""
     from torch._dynamo import trace_rules

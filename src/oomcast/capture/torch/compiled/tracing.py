@@ -96,13 +96,21 @@ def _hide_modes(patches: Patches, findings: Findings) -> None:
     patches.set(_torch_function.SymbolicTorchFunctionState, "__init__", without_ours)
 
 
+_FROM_PYTHON_DATA = (torch.tensor, torch.as_tensor, torch._refs.tensor)
+"""Read Python data. torch knows what they make to the value, and works it out on the host, whatever device is named: a
+tensor without values takes its place on the stand-in."""
+
+
 def _translate_devices(patches: Patches, functions: VirtualDevice) -> None:
     """Operators are run on the stand-in; what Dynamo tells code about a tensor is the GPU that it stands for."""
     run_node, specialize = _dynamo_utils.run_node, TensorVariable.specialize
 
-    def run_on_stand_in(*args: Any, **kwargs: Any) -> Any:
+    def run_on_stand_in(tracer: Any, node: fx.Node, args: Any, kwargs: Any, nnmodule: Any) -> Any:
         with functions:
-            return run_node(*args, **kwargs)
+            if node.target not in _FROM_PYTHON_DATA or kwargs.get("device") is None:
+                return run_node(tracer, node, args, kwargs, nnmodule)
+            made = run_node(tracer, node, args, kwargs, nnmodule)
+            return torch.empty(made.shape, dtype=made.dtype, device=kwargs["device"])
 
     def shown(value: torch.Tensor) -> dict[str, Any]:
         properties = specialize(value)
@@ -131,9 +139,13 @@ def _take_fakes_for_tensors(patches: Patches) -> None:
 
 def on_stand_in(graph: fx.GraphModule) -> None:
     """Devices that a graph names, translated as `functions.py` does it for code that runs."""
-    for node in graph.graph.nodes:
+    for node in list(graph.graph.nodes):
         if node.op == "call_function":
             node.args = fx.node.map_aggregate(node.args, _device_on_stand_in)
+        if node.op == "call_function" and node.target in _FROM_PYTHON_DATA and node.kwargs.get("device") is not None:
+            made = node.meta["example_value"]
+            node.target, node.args = torch.empty, (tuple(made.shape),)
+            node.kwargs = {"dtype": made.dtype, "device": node.kwargs["device"]}
         if node.op == "call_method" and node.target in ("cuda", "cpu"):
             device = HOST if node.target == "cpu" else to_real_device((*node.args[1:], "cuda")[0])
             node.target, node.args, node.kwargs = "to", (node.args[0], device), {}
