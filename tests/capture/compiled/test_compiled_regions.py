@@ -258,6 +258,19 @@ def test_tensors_of_python_data_are_made_on_the_gpu() -> None:
     assert {WIDTH * 4, ONE} <= {allocation.nbytes for allocation in trace.allocations}
 
 
+def test_dropout_is_compiled() -> None:
+    """Its mask is computed again in backward from a seed; eager code keeps it."""
+
+    def step(compiled: bool) -> None:
+        region = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1), nn.GELU()).to("cuda")
+        x = torch.randn(ROWS, WIDTH, device="cuda", requires_grad=True)
+        (torch.compile(region) if compiled else region)(x).sum().backward()
+
+    eager, compiled = _traced(lambda: step(False)), _traced(lambda: step(True))
+    assert not any("eager" in sentence for sentence in compiled.assumptions)
+    assert _live_when_backward_begins(compiled) < _live_when_backward_begins(eager)
+
+
 def test_libraries_may_load_dynamo_while_the_virtual_gpu_is_there() -> None:
     """Megatron's do. Dynamo's rules are by function: two that one stand-in served for would contradict each other."""
     from torch._dynamo import trace_rules

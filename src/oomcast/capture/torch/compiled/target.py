@@ -102,6 +102,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
         patches.set(torch.cuda, "_get_device_properties", lambda device=None: properties)
         patches.set(torch, "tensor", _tensor)
         patches.set(torch.Tensor, "copy_", _copy_to)
+        patches.set(torch.Tensor, "__getitem__", _part_of)
         answers = {"has_triton": has_triton, "triton_hash_with_backend": ""}
         for module in _asking_modules():
             for name, answer in answers.items():
@@ -182,6 +183,16 @@ def _copy_to(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fa
     """`Tensor.copy_` asks C++ for the device, the operator beneath it does not."""
     copied: torch.Tensor = torch.ops.aten.copy_.default(tensor, source, non_blocking)
     return copied
+
+
+_getitem = torch.Tensor.__getitem__
+
+
+def _part_of(tensor: torch.Tensor, index: Any) -> Any:
+    """Indexing asks C++ for the device too. Inductor looks up the seeds of its random numbers (dropout) by it."""
+    if type(index) is int and tensor.device.type == "cuda":
+        return torch.ops.aten.select.int(tensor, 0, index)
+    return _getitem(tensor, index)
 
 
 def _asking_modules() -> list[Any]:
