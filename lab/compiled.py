@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import oomcast
@@ -126,11 +126,45 @@ def _measured(name: str) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         _step(compiled, batch)
     live = peak = 0
-    events = profile.profiler.kineto_results.events()
-    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        live += event.nbytes()
+    for nbytes in _changes(profile.profiler.kineto_results.experimental_event_tree()):
+        live += nbytes
         peak = max(peak, live)
     return peak
+
+
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+
+
+def _changes(roots: Iterable[Any]) -> list[int]:
+    """Bytes that are taken and given back, in order, without what a convolution takes for itself and gives back.
+
+    oneDNN copies gradients into other layouts inside of its backward, up to three times their size. That is the CPU's
+    kernel, not Inductor's plan, and a GPU has workspaces of its own instead.
+    """
+    found: list[tuple[int, int, int, int]] = []
+
+    def look(event: Any, convolution: int) -> None:
+        if event.name in _CONVOLUTIONS and not convolution:
+            convolution = id(event)
+        fields = event.extra_fields
+        if hasattr(fields, "alloc_size"):
+            found.append((event.start_time_ns, fields.alloc_size, fields.ptr, convolution))
+        for child in event.children:
+            look(child, convolution)
+
+    for root in roots:
+        look(root, 0)
+    found.sort()
+    taken: dict[int, int] = {}
+    within: set[int] = set()
+    for place, (_, nbytes, address, convolution) in enumerate(found):
+        if nbytes > 0:
+            taken[address] = place
+        elif address in taken:
+            start = taken.pop(address)
+            if convolution and found[start][3] == convolution:
+                within |= {start, place}
+    return [change[1] for place, change in enumerate(found) if place not in within]
 
 
 def _predicted(name: str) -> int:
