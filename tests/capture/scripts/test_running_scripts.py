@@ -399,6 +399,7 @@ def test_steps_that_are_made_up_load_nothing(tmp_path: Path) -> None:
     answer = run(tmp_path, body)
     assert answer.script is not None
     assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert any("batches were not loaded" in sentence for sentence in answer.assumptions)
 
 
 def test_gradients_that_a_script_takes_itself_are_there(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class BatchChooser:
         self._data_sets: list[Any] = []
         """Kept, so that no other data set gets the id of one of them."""
         self.sentences: list[str] = []
+        self.repeated = 0
+        """Batches that were the one before again: what came before them was alike, and only sizes matter."""
         """What was found, for the answer."""
 
     def next(self, iterator: Any, number: int, following: Callable[[Any], Any]) -> Any:

@@ -210,10 +210,17 @@ class _Session:
         return {"job": self._spec.workload.job.reference}
 
     def _shortened(self) -> tuple[str, ...]:
-        skipped = self._memory.skipped if self._memory is not None else 0
-        if not skipped:
-            return ()
-        return (f"{skipped} forwards of a form that was run three times before were taken to be like those",)
+        told = []
+        if self._batches.repeated:
+            told.append(
+                f"{self._batches.repeated} batches were not loaded, since those before them were alike: a larger one "
+                "among them was not seen (--worst-batch looks for it)"
+            )
+        if self._memory is not None and self._memory.skipped:
+            told.append(
+                f"{self._memory.skipped} forwards of a form that was run three times before were taken to be like those"
+            )
+        return tuple(told)
 
     def _left(self, error: SystemExit) -> Stop:
         if error.code is None or error.code == 0:

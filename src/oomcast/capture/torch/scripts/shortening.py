@@ -386,6 +386,7 @@ def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, ba
             if (repeated := epoch.again(watch)) is not None:
                 if epoch.batches > batches_of_an_epoch(iterator):
                     raise StopIteration
+                batches.repeated += 1
                 return repeated
             return epoch.got(batches.next(iterator, epoch.batches - 1, following))
         except StopIteration:
