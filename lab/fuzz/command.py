@@ -45,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
     total = 0
     found: list[Finding] = []
     for place, name in enumerate(names):
-        share = TARGETS[name].share
-        rest = sum(TARGETS[other].share for other in names[place:])
-        deadline = time.monotonic() + max(0.0, until - time.monotonic()) * share / rest
+        # Evenly: what one kind does not need is left for the slow ones, which come last.
+        deadline = time.monotonic() + max(0.0, until - time.monotonic()) / (len(names) - place)
+        count = max(1, round(options.inputs * TARGETS[name].share / whole))
         try:
-            outcome, findings = attack(name, max(1, round(options.inputs * share / whole)), options.seed, deadline)
+            outcome, findings = attack(name, count, options.seed, deadline)
         except ImportError as error:
             print(f"{name:16} not attacked: {error.name} is not installed", flush=True)
             continue

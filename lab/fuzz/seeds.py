@@ -5,60 +5,30 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from functools import cache, partial
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import oomcast
 from oomcast.capture import capture
 from oomcast.estimation import Calibration, Estimate, MeasuredRun, write_calibration
-from oomcast.methods.equations import fit_equation, write_equation
-from oomcast.methods.gpumemnet import Artifact, load_artifact, write_artifact
-from oomcast.methods.measure import CaseSpec, Environment, Measurement, Outcome, Store
-from oomcast.methods.tbem import (
-    GapRow,
-    StaticValue,
-    fit_gap,
-    plan_campaign,
-    read_campaign,
-    write_gap,
-)
 from oomcast.report import estimate_as_json, snapshot_as_pickle
 from oomcast.spec import Spec
 from oomcast.trace import trace_to_bytes
 from oomcast.units import MiB
 
 __all__ = [
-    "artifacts",
     "calibrations",
-    "campaigns",
     "configurations",
-    "equations",
     "estimates",
-    "gaps",
     "job_lists",
     "onnx_models",
     "recipes",
     "snapshots",
-    "specifications",
     "traces",
+    "written",
 ]
 
-_CAMPAIGN = """
-name = "small"
-template = "mlp"
-steps = 2
-held_out = 2
-[factors]
-batch_size = [8, 64]
-width = [32, 256]
-depth = [2, 6]
-[fixed]
-features = 64
-[limits]
-seconds = 60
-"""
 _JOBS = """
 gpus = "2xa100-40gb,t4"
 risk = 0.01
@@ -204,7 +174,6 @@ _CONFIGURATIONS: tuple[dict[str, Any], ...] = (
         "max_position_embeddings": 64,
     },
 )
-_ENVIRONMENT = Environment("3.11", "torch", "2.13.0", "a machine", 2, 8 << 30, 1, "glibc 2.36")
 
 
 @cache
@@ -212,7 +181,8 @@ def _estimate() -> Estimate:
     return oomcast.estimate("zoo:mlp", batch_size=2, device="a100-40gb", steps=1, keep_history=True)
 
 
-def _written(write: Callable[[Path], object]) -> bytes:
+def written(write: Callable[[Path], object]) -> bytes:
+    """What `write` writes to the path that it is given."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "seed"
         write(path)
@@ -236,59 +206,7 @@ def estimates() -> tuple[bytes, ...]:
 def calibrations() -> tuple[bytes, ...]:
     run = MeasuredRun("nvidia-smi", 2500 * MiB, 2000 * MiB, 1800 * MiB, 2000 * MiB, 1800 * MiB, True, date="2026-11-17")
     known = Calibration("rtx-3090", "torch-2.8-cu128", (run,))
-    return (_written(lambda path: write_calibration(known, path)),)
-
-
-def campaigns() -> tuple[bytes, ...]:
-    """A small one, and those of the benchmarks."""
-    others = files("lab.benchmarks").joinpath("campaigns").iterdir()
-    return (_CAMPAIGN.encode(), *(path.read_bytes() for path in others if path.name.endswith(".toml")))
-
-
-def gaps() -> tuple[bytes, ...]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.toml"
-        path.write_text(_CAMPAIGN)
-        campaign = read_campaign(path)
-        rows = [_gap_row(case) for case in plan_campaign(campaign).cases]
-        gap = fit_gap(campaign, rows, {"python": "3.11"})
-    return (_written(lambda path: write_gap(gap, path)),)
-
-
-def _gap_row(case: CaseSpec) -> GapRow:
-    varied = {name: case.parameters[name] for name in ("batch_size", "width", "depth")}
-    batch, width, depth = (int(value) for value in varied.values())
-    static = StaticValue(12 * depth * width**2 + 4000 * batch * width, 4 * depth * width**2, 4000 * batch * width)
-    return GapRow(case.key, case.role, varied, static, round(300 * MiB + 1.25 * static.total), 2.0)
-
-
-def equations() -> tuple[bytes, ...]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.toml"
-        path.write_text(_CAMPAIGN.replace("[8, 64]", "[8, 16, 64, 256]").replace("[32, 256]", "[32, 64, 128, 256]"))
-        with Store.open(Path(folder) / "runs.db") as store:
-            cases = plan_campaign(read_campaign(path)).cases
-            store.register(cases)
-            for case in cases:
-                peak = 300 * MiB + 4000 * int(case.parameters["batch_size"]) * int(case.parameters["width"])
-                store.finish(Measurement(case, Outcome.OK, peak, 1.0, _ENVIRONMENT))
-            fitted = fit_equation([store], None)
-    return (_written(lambda path: write_equation(fitted, path)),)
-
-
-def specifications() -> tuple[bytes, ...]:
-    folder = files("oomcast.methods.tbem.specification").joinpath("processes")
-    return tuple(path.read_bytes() for path in folder.iterdir() if path.name.endswith(".sofl"))
-
-
-def artifacts() -> tuple[bytes, ...]:
-    """The one that ships, without most of its networks, so that each input is small."""
-    whole = load_artifact()
-    name, models = next(iter(whole.classes.items()))
-    kind = min(models, key=lambda one: sum(array.nbytes for array in models[one].network.to_arrays().values()))
-    small = Artifact({name: {kind: models[kind]}}, None, whole.trained)
-    residual = Artifact({}, whole.residual, whole.trained)
-    return tuple(_written(partial(write_artifact, one)) for one in (small, residual))
+    return (written(lambda path: write_calibration(known, path)),)
 
 
 def job_lists() -> tuple[bytes, ...]:

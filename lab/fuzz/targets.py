@@ -99,6 +99,25 @@ def _changed_words(known: tuple[bytes, ...], random: Random) -> bytes:
     )
 
 
+def _changed_toml(known: tuple[bytes, ...], random: Random) -> bytes:
+    """Mostly its content, so that more than the grammar is attacked; else its words."""
+    import tomli_w
+
+    if random.random() < 0.4:
+        return _changed_words(known, random)
+    changed = changed_document(_tables(random.choice(known)), random)
+    try:
+        return tomli_w.dumps(changed).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, AttributeError, RecursionError):  # what TOML cannot say
+        return _changed_words(known, random)
+
+
+def _tables(data: bytes) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(data.decode())
+
+
 _TAGS = (
     '!!python/object/apply:os.system ["true"]',
     "!!python/name:os.system",
@@ -122,7 +141,7 @@ def _changed_recipe(known: tuple[bytes, ...], random: Random) -> bytes:
     changed = changed_document(json.loads(data), random, shared=True)
     try:
         text = yaml.dump(changed, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, UnicodeError):
         return _as_json(list(range(random.randrange(9))))
     if choice > 0.8:
         text = changed_text(text, random, *_TAGS)
@@ -338,6 +357,18 @@ def _options(path: Path) -> None:
         raise AssertionError(f"exit code {code} without a word")
 
 
+def _of_methods(kind: str) -> Callable[[], tuple[bytes, ...]]:
+    """Loaded when it is attacked, so that ONNX files can be where the methods' packages are not installed."""
+
+    def made() -> tuple[bytes, ...]:
+        from . import method_seeds
+
+        content: tuple[bytes, ...] = getattr(method_seeds, kind)()
+        return content
+
+    return made
+
+
 _printed = 0
 
 
@@ -357,14 +388,14 @@ TARGETS: Mapping[str, Target] = {
     "traces": Target(seeds.traces, _changed_trace, _trace, ".trace", 1.5),
     "estimates": Target(seeds.estimates, _changed_json, _diff, ".json", 1.5),
     "calibrations": Target(seeds.calibrations, _changed_json, _calibration, ".json", 4.0),
-    "campaigns": Target(seeds.campaigns, _changed_words, _campaign, ".toml", 0.3),
-    "gaps": Target(seeds.gaps, _changed_json, _gap, ".json", 0.7),
-    "specifications": Target(seeds.specifications, _changed_words, _specification, ".sofl", 0.9),
-    "equations": Target(seeds.equations, _changed_json, _equation, ".json", 0.7),
-    "artifacts": Target(seeds.artifacts, _changed_artifact, _artifact, ".bin", 1.0),
-    "jobs": Target(seeds.job_lists, _changed_words, _jobs, ".toml", 6.0),
-    "configurations": Target(seeds.configurations, _changed_json, _configuration, ".json", 0.03),
+    "campaigns": Target(_of_methods("campaigns"), _changed_toml, _campaign, ".toml", 0.3),
+    "gaps": Target(_of_methods("gaps"), _changed_json, _gap, ".json", 0.7),
+    "specifications": Target(_of_methods("specifications"), _changed_words, _specification, ".sofl", 0.9),
+    "equations": Target(_of_methods("equations"), _changed_json, _equation, ".json", 0.7),
+    "artifacts": Target(_of_methods("artifacts"), _changed_artifact, _artifact, ".bin", 1.0),
+    "jobs": Target(seeds.job_lists, _changed_toml, _jobs, ".toml", 6.0),
     "recipes": Target(seeds.recipes, _changed_recipe, _recipe, ".config", 0.7),
     "onnx": Target(seeds.onnx_models, _changed_onnx, _onnx, ".onnx", 0.7),
     "options": Target(_command_lines, _command_line, _options, "", 0.1),
+    "configurations": Target(seeds.configurations, _changed_json, _configuration, ".json", 0.03),
 }

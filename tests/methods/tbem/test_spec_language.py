@@ -310,3 +310,9 @@ def test_the_layers_specifications_are_all_there() -> None:
         "Recurrent",
     }
     assert expected <= set(layer_specifications().processes)
+
+
+@pytest.mark.parametrize("expression", ["9" * 5000, "x(" + "9" * 5000 + ")", "9" * 5000 + "x", "0." + "9" * 5000])
+def test_an_endless_number_is_refused_with_its_place(expression: str) -> None:
+    with pytest.raises(SpecificationError, match=r"test\.sofl.*2.*more than 300 digits"):
+        library(f"process P(x: int) y: int pre true\npost y = {expression} end_process")

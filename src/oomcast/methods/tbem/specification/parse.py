@@ -48,12 +48,19 @@ class Source:
 
 
 def parse(source: Source) -> Node:
+    endless = _ENDLESS_NUMBER.search(source.text)
+    if endless:
+        before = source.text[: endless.start()]
+        place = Place(source.file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise SpecificationError(place, f"this number has more than {_MOST_DIGITS} digits; write a smaller one.")
     try:
         return _parser().parse(_without_line_numbers(source.text))
     except UnexpectedInput as error:
         raise _explained(source, error) from None
 
 
+_MOST_DIGITS = 300
+_ENDLESS_NUMBER = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1}}}")
 _LINE_NUMBER = re.compile(r"^([0-9]+)(?= |$)", re.MULTILINE)
 
 
