@@ -228,6 +228,9 @@ def endless() -> Any:
         (custom, "custom operator my.operators.Fancy"),
         (counted_by_values, "made by NonZero a in .* depends on values"),
         (endless, "runs an unknown number of times"),
+        (lambda: model_of([helper.make_node("Relu", ["nowhere"], [])]), "Relu .* has 1 inputs and 0 outputs"),
+        (lambda: model_of([helper.make_node("Conv", ["x"], ["y"])]), "Conv .* has 1 inputs .* needs 2 and 1"),
+        (lambda: model_of([helper.make_node("Loop", [], ["y"])]), "Loop .* has 0 inputs"),
     ],
 )
 def test_bad_models_get_a_sentence(tmp_path: Path, make: Any, message: str) -> None:

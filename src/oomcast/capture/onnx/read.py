@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     """With the sizes that the workload gives; `forms` are the shapes of inputs that are known otherwise."""
     reference = workload.job.reference
     model = onnx.ModelProto.FromString(model.SerializeToString())
+    _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
     _fix_inputs(model.graph, workload, forms or {})
     try:
@@ -59,6 +61,29 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
     return _Reader(inferred, reference).graph()
+
+
+def _check_counts(graph: Any, reference: str) -> None:
+    """Each node, in bodies too, has the inputs and outputs without which it would mean nothing."""
+    for node in graph.node:
+        inputs, outputs = _least_counts().get((node.domain, node.op_type), (0, 1))
+        if len(node.output) < outputs or len(node.input) < inputs:
+            raise BadInput(
+                f"{node.op_type} {node.name} in {reference} has {len(node.input)} inputs and {len(node.output)} "
+                f"outputs, and needs {inputs} and {outputs}: the file is damaged; export the model again."
+            )
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _check_counts(attribute.g, reference)
+
+
+@cache
+def _least_counts() -> dict[tuple[str, str], tuple[int, int]]:
+    """By domain and operator: how many inputs and outputs a node has at least."""
+    return {
+        (schema.domain, schema.name): (schema.min_input, max(1, schema.min_output))
+        for schema in onnx.defs.get_all_schemas()
+    }
 
 
 def _check_names(graph: Any, reference: str) -> None:
