@@ -109,6 +109,16 @@ def test_what_the_campaign_does_not_know_is_refused(
         estimate(job, batch_size=batch, device=device, estimator="tbem", campaign=gap_file)
 
 
+@pytest.mark.parametrize(("level", "words"), [(7777, "no run is at a level of"), (10**400, "no value of a parameter")])
+def test_levels_that_no_run_has_are_refused(gap_file: Path, level: int, words: str) -> None:
+    plain = json.loads(gap_file.read_text())
+    name = next(iter(plain["factors"]))
+    plain["factors"][name] = [level]
+    gap_file.write_text(json.dumps(plain))
+    with pytest.raises(UnreadableFile, match=words):
+        read_gap(gap_file)
+
+
 def test_options_that_do_not_belong_together_are_refused(gap_file: Path) -> None:
     with pytest.raises(BadInput, match="needs a fitted campaign"):
         estimate("template:mlp", batch_size=8, device="cpu", estimator="tbem")

@@ -511,6 +511,9 @@ def _gap(plain: Mapping[str, Any]) -> Gap:
         source=_gap(plain["source"]) if plain.get("source") is not None else None,
     )
     gap.mape(gap.rows)  # models, factors and rows must belong together
+    for factor in gap.factors:
+        if not any(row.parameters[factor.name] in factor.levels for row in gap.runs):
+            raise ValueError(f"no run is at a level of {factor.name}")
     return gap
 
 
@@ -527,9 +530,14 @@ def _row(plain: Mapping[str, Any]) -> GapRow:
     )
 
 
+_LARGEST_VALUE = 1 << 62
+
+
 def _value(value: Any) -> Value:
     if not isinstance(value, (int, float, str, bool)):
         raise TypeError(f"{value!r} is no value of a parameter")
+    if not isinstance(value, str) and not -_LARGEST_VALUE < value < _LARGEST_VALUE:  # nor is a NaN below anything
+        raise ValueError(f"{value!r} is no value of a parameter")
     return value
 
 
