@@ -113,7 +113,7 @@ def test_what_the_campaign_does_not_know_is_refused(
 def test_levels_that_no_run_has_are_refused(gap_file: Path, level: int, words: str) -> None:
     plain = json.loads(gap_file.read_text())
     name = next(iter(plain["factors"]))
-    plain["factors"][name] = [level]
+    plain["factors"][name] = [level + place for place in range(len(plain["factors"][name]))]
     gap_file.write_text(json.dumps(plain))
     with pytest.raises(UnreadableFile, match=words):
         read_gap(gap_file)
