@@ -131,3 +131,12 @@ def test_a_limit_on_memory_is_told_as_such(most: int) -> None:
     assert done.returncode == FAILED
     assert "(ulimit -v) is too low" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of files are Linux's")
+def test_without_room_for_temporary_files_nothing_is_put_elsewhere(tmp_path: Path) -> None:
+    done = shell(f"cd {tmp_path}; ulimit -f 0; oomcast estimate zoo:mlp --batch-size 2 --device t4")
+    assert done.returncode == FAILED
+    assert "no folder for temporary files has room" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert list(tmp_path.iterdir()) == []

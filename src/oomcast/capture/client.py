@@ -17,6 +17,7 @@ from .guarding import NO_ANSWER_WRITTEN
 from .hooks import ROOMS, hooks_of
 from .messages import Answer, Request
 from .processes import CaptureServer, ProcessEnded, TimeLimit, run_forked
+from .scratch import check_temporary_folder
 from .worker import answer_request, limits_of
 
 __all__ = ["capture"]
@@ -57,6 +58,7 @@ def capture(spec: Spec) -> Trace:
 
 def _ask(framework: str, spec: Spec) -> Trace:
     workload, time_limit = spec.workload, spec.effort.time_limit
+    check_temporary_folder()  # before any library is loaded that would leave a folder of its own
     if framework != "torch" and spec.place.machines.world_size > 1:
         raise BadInput(f"several GPUs are offered for PyTorch jobs, not for {framework}; name one GPU.")
     # Which software is installed here decides what is assumed of the target; the other process may have another.

@@ -19,10 +19,28 @@ try:
 except ImportError:  # Windows, where jobs have no process of their own
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["scratch_folder"]
+from ..errors import CaptureFailed
+
+__all__ = ["check_temporary_folder", "scratch_folder"]
+
+_USUAL = ("/tmp", "/var/tmp", "/usr/tmp")
 
 _YOUNG = 60.0
 """Seconds in which a folder is not taken for abandoned: its maker may be about to lock it."""
+
+
+def check_temporary_folder() -> None:
+    """Raises CaptureFailed where Python would put temporary files into the current folder, for want of a better one."""
+    named = {os.path.abspath(os.environ[name]) for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)}
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError:
+        folder = os.getcwd()
+    if os.name == "posix" and folder == os.getcwd() and folder not in {*named, *_USUAL}:
+        raise CaptureFailed(
+            f"no folder for temporary files has room ({', '.join(sorted(named) or _USUAL[:2])}); "
+            "free some space there, or name another folder with TMPDIR."
+        )
 
 
 @contextlib.contextmanager
