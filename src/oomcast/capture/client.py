@@ -7,6 +7,11 @@ import os
 import signal
 import tempfile
 
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
+
 from ..devices import stack_of
 from ..errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookTooLong, UnreadableFile
 from ..spec import JobKind, Spec
@@ -107,7 +112,7 @@ def _how_it_ended(ended: ProcessEnded, framework: str, spec: Spec) -> OomcastErr
         return beyond_memory_limit(spec)
     if ended.signal == signal.SIGKILL:
         return CaptureFailed("the capture was killed, most likely for want of memory on this machine.")
-    if ended.exit_code == NO_ANSWER_WRITTEN and "MemoryError" in last:
+    if (ended.exit_code == NO_ANSWER_WRITTEN and "MemoryError" in last) or _died_of_a_limit(ended, last):
         return no_memory_for(reference)
     said = f": {last}" if last else "."
     if ended.signal:
@@ -116,3 +121,10 @@ def _how_it_ended(ended: ProcessEnded, framework: str, spec: Spec) -> OomcastErr
     if ended.exit_code == NO_ANSWER_WRITTEN:
         return CaptureFailed(f"the capture of {reference} could not be written to {tempfile.gettempdir()}{said}")
     return JobFailed(f"{reference} ended its process (exit code {ended.exit_code}) instead of returning{said}")
+
+
+def _died_of_a_limit(ended: ProcessEnded, last: str) -> bool:
+    """Libraries that get no memory abort, or end with code 1, and few of them leave a word in the job's own log."""
+    if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return False
+    return (ended.exit_code == 1 or ended.signal == signal.SIGABRT) and (not last or "emory" in last)

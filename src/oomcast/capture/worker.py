@@ -131,4 +131,7 @@ def _next_line(waiter: Waiter) -> bytes | None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MemoryError:  # the caller says what is to be done; a traceback of ours would only come before it
+        os._exit(1)
