@@ -49,10 +49,14 @@ def main() -> None:
         hooks.load()
         hooks.warm_up()
     live_on()
-    with contextlib.suppress(CallerGone):
+    try:
         while (line := _next_line(waiter)) is not None:
             plain = json.loads(line)
             write_all(answers, _answered(hooks, plain, waiter, answers).to(plain["id"]).to_bytes())
+    except CallerGone:
+        pass
+    except MemoryError:  # the caller tells it; a traceback of ours would only come before its sentence
+        os._exit(1)
     os._exit(0)
 
 
@@ -131,7 +135,4 @@ def _next_line(waiter: Waiter) -> bytes | None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MemoryError:  # the caller says what is to be done; a traceback of ours would only come before it
-        os._exit(1)
+    main()
