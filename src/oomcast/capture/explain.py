@@ -12,11 +12,22 @@ from ..errors import CaptureFailed, JobFailed, OomcastError
 from ..spec import JobKind, Spec
 from ..units import format_bytes
 
-__all__ = ["beyond_memory_limit", "explain", "failed_job", "first_sentence", "no_memory_for", "users_lines"]
+__all__ = [
+    "beyond_memory_limit",
+    "explain",
+    "failed_job",
+    "first_sentence",
+    "no_memory_for",
+    "note_stand_in",
+    "users_lines",
+]
 
 _OURS = str(Path(__file__).parents[1])
 _ZOO = str(Path(_OURS) / "zoo")
 _OF_PYTHON = str(Path(_traceback.__file__).parent) + os.sep
+
+
+_STAND_IN = "_oomcast_stand_in"
 
 
 def explain(error: BaseException, spec: Spec) -> OomcastError:
@@ -52,7 +63,15 @@ def failed_job(error: BaseException, spec: Spec, kind: str = "") -> JobFailed:
     sentence = f"{spec.workload.job.reference} {what} {kind or type(error).__name__}: {first_sentence(error)}"
     if _is_for_want_of_permission(error) and not spec.effort.write_files:
         sentence += "; while it is estimated, a job changes no files; --write-files lets it"
+    where = error.__dict__.get(_STAND_IN)
+    if where:
+        sentence += f"; the value read{where} is not known without data, and what stands in for it may be why"
     return JobFailed(sentence, lines)
+
+
+def note_stand_in(error: BaseException, where: str) -> None:
+    """The job read an unknown value there before it failed: it may not be its own fault."""
+    error.__dict__[_STAND_IN] = where
 
 
 def beyond_memory_limit(spec: Spec) -> CaptureFailed:

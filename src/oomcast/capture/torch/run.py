@@ -10,7 +10,7 @@ from ...devices import find_gpu, stack_of
 from ...errors import BadInput, OomcastError
 from ...spec import JobKind, JobPhase, Spec
 from ...trace import Trace
-from ..explain import first_sentence
+from ..explain import first_sentence, note_stand_in
 from .inference import run_inference
 from .jobs import load_job
 from .machine import VirtualGpu, virtual_gpu
@@ -43,7 +43,7 @@ def _captured(spec: Spec, eager_because: str = "") -> Trace:
         stack = stack_of(spec.place.environment, "torch")
         virtual = contexts.enter_context(virtual_gpu(find_gpu(machines.gpu), stack))
         virtual.compiled.eager_because = eager_because
-        contexts.enter_context(_telling_compiled_code_apart(virtual))
+        contexts.enter_context(_telling_why_it_failed(virtual))
         spread = None
         if workload.parallel is not None:
             from .distributed import Spread, World, join_world
@@ -65,15 +65,17 @@ def _captured(spec: Spec, eager_because: str = "") -> Trace:
 
 
 @contextlib.contextmanager
-def _telling_compiled_code_apart(virtual: VirtualGpu) -> Iterator[None]:
+def _telling_why_it_failed(virtual: VirtualGpu) -> Iterator[None]:
     try:
         yield
     except OomcastError:
         raise
     except Exception as error:
-        if not virtual.compiled.is_used:
-            raise
-        raise _CompiledCodeFailed(first_sentence(error)[:200].rstrip(".")) from error
+        if virtual.compiled.is_used:
+            raise _CompiledCodeFailed(first_sentence(error)[:200].rstrip(".")) from error
+        if virtual.recorder.values.last_stand_in:
+            note_stand_in(error, virtual.recorder.values.last_stand_in)
+        raise
 
 
 def _check_ranks(spec: Spec) -> None:

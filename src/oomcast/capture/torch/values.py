@@ -37,6 +37,8 @@ class Values:
     def __init__(self, ledger: TraceBuilder) -> None:
         self._ledger = ledger
         self._known_storages: set[int] = set()
+        self.last_stand_in = ""
+        """Where an unknown value was read the last time, as ` at FILE:LINE`."""
         self._reads: dict[str, int] = {}
         """How often an unknown value was read, by the line that read it."""
 
@@ -105,6 +107,7 @@ class Values:
         if value is not None:
             return value.item()
         stand_in: Any
+        self.last_stand_in = where
         reads = self._reads[where] = self._reads.get(where, 0) + 1
         if tensor.dtype == torch.bool:
             stand_in = tensor.__dict__.get("_oomcast_made_by") in _TRUE_WHEN_UNKNOWN
