@@ -311,3 +311,27 @@ def test_a_job_that_is_itself_wrong_says_so_though_it_compiles(tmp_path: Path) -
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(BadInput):
         Spec.read("zoo:mlp", device=DEVICE, compile="everything")
+
+
+def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor turns convolutions to channels-last on the CPU; the plan of the backward's buffers follows from that."""
+    from oomcast.capture.torch.compiled import backend
+
+    sources = {}
+
+    def watched(*args: Any, **options: Any) -> Any:
+        code = backend_code(*args, **options)
+        sources[options["is_backward"]] = code.source
+        return code
+
+    backend_code = backend.inductor_code
+    monkeypatch.setattr(backend, "inductor_code", watched)
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        machine: Any = gpu
+        machine.compiled.gpu = None  # the CPU is the target: what it prefers does not depend on a device's properties
+        net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.SiLU()).cuda()
+        torch.compile(net)(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
+    contiguous, channels_last = "(1024, 64, 8, 1)", "(1024, 1, 128, 16)"
+    assert channels_last in sources[False]
+    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in sources[True]
+    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in sources[True]

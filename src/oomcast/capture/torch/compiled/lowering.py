@@ -12,6 +12,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,9 +22,11 @@ from torch._inductor import compile_fx as _compile_fx
 from torch._inductor.debug import DebugContext
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.graph import GraphLowering
+from torch._inductor.ir import IRNode
+from torch._inductor.utils import set_tracing_context_output_strides
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, SymExprPrinter, free_unbacked_symbols
 from torch.utils._pytree import tree_map
 
 from ..devices import is_virtual
@@ -67,8 +70,26 @@ def inductor_code(
             lowering.freeze_runtime_asserts()
             with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
                 lowering.run(*inputs)
+                _report_strides(lowering, inputs)
                 wrapper, _ = lowering.codegen()
     return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants))
+
+
+def _report_strides(lowering: GraphLowering, inputs: Sequence[Any]) -> None:
+    """AOTAutograd learns in which layout the forward leaves what it saves: the backward is compiled for that layout.
+
+    Convolutions are turned to channels-last where Inductor finds that faster, and a backward that did not know would
+    plan other buffers.
+    """
+    outputs = lowering.graph_outputs or []
+    printer = SymExprPrinter()
+    strides = [
+        tuple(printer.doprint(stride) for stride in output.get_layout().stride)
+        if isinstance(output, IRNode) and output.has_tensor_output() and not free_unbacked_symbols(output.get_stride())
+        else None
+        for output in outputs
+    ]
+    set_tracing_context_output_strides(inputs, SimpleNamespace(output_strides=strides))  # type: ignore[arg-type]
 
 
 def _shape_env(inputs: Sequence[Any]) -> ShapeEnv | None:
