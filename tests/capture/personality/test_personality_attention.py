@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from oomcast.capture.torch.errors import RaisedAsOnGpu
 from oomcast.capture.torch.personality import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
 
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -162,6 +163,8 @@ def test_wrong_calls_fail_as_on_cuda(record, gpu):
             F.scaled_dot_product_attention(q, q, gpu(2, 4, 8, 16, dtype=FP16))
         with pytest.raises(RuntimeError, match="attn_mask must be bool"):
             F.scaled_dot_product_attention(q, q, q, torch.zeros(8, 8, dtype=FP16, device="cpu:0"))
+        with pytest.raises(RaisedAsOnGpu, match="4 heads and the key 3"):
+            F.scaled_dot_product_attention(q, gpu(2, 3, 8, 16), gpu(2, 3, 8, 16))
 
 
 def test_transformer_layers_train(record, gpu):

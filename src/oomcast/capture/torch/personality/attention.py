@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..errors import GpuRuntimeError
 from ..operator_names import by_operator, operator
 from .attention_choice import AttentionCall, Backend, Mask, choose_backend, current_switches
 from .overrides import Overrides, composite
@@ -53,7 +54,7 @@ def _attention(
         return _attention_composite(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    _check(query, key, value, attn_mask)
+    _check(query, key, value, attn_mask, enable_gqa)
     call = _describe(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     backend = _choose(call)
     if backend is Backend.FLASH:
@@ -82,14 +83,20 @@ def _choose(call: AttentionCall) -> Backend:
     return backend
 
 
-def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> None:
-    """The mistakes in a call that torch reports before it chooses a kernel."""
+def _check(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, enable_gqa: bool
+) -> None:
+    """The mistakes in a call that torch reports itself, whichever kernel it chooses."""
     if not query.dtype == key.dtype == value.dtype:
-        raise RuntimeError(f"query, key and value differ in dtype: {query.dtype}, {key.dtype}, {value.dtype}")
+        raise GpuRuntimeError(f"query, key and value differ in dtype: {query.dtype}, {key.dtype}, {value.dtype}")
     if not query.device == key.device == value.device:
-        raise RuntimeError("query, key and value are on different devices")
+        raise GpuRuntimeError("query, key and value are on different devices")
     if mask is not None and mask.dtype not in (torch.bool, query.dtype):
-        raise RuntimeError(f"attn_mask must be bool or of the query's dtype {query.dtype}, not {mask.dtype}")
+        raise GpuRuntimeError(f"attn_mask must be bool or of the query's dtype {query.dtype}, not {mask.dtype}")
+    if not enable_gqa and query.dim() == key.dim() == 4:
+        heads, keys = query.shape[1], key.shape[1]
+        if heads != keys and 1 not in (heads, keys):
+            raise GpuRuntimeError(f"the query has {heads} heads and the key {keys}, which cannot be matched")
 
 
 def _describe(
