@@ -115,6 +115,29 @@ def test_methods_are_compared_on_the_same_splits_and_what_was_done_is_kept(tmp_p
         compare(rows[:5])
 
 
+def test_a_method_that_needs_more_runs_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """14 of 20 runs are enough for an equation; 7, for the method that learns from half of them, are not."""
+    path = tmp_path / "runs.csv"
+    rows = [_row(number) for number in range(20)]
+    write_table([{**row.parameters, "bytes": row.measured} for row in rows], path)
+    words = ["equation", "compare", str(path), "--target", "bytes", "--splits", "1", "--methods"]
+    assert main([*words, "symbolic; symbolic, half of the training runs"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "symbolic, half of the training runs is left out: 7 different samples are too few" in told
+    assert main([*words, "symbolic, half of the training runs"]) == 2
+    assert "too few to compare methods on" in capsys.readouterr().err
+
+
+def test_an_equation_of_a_plain_table_says_how_it_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, fitted = tmp_path / "runs.csv", tmp_path / "mine.json"
+    write_table([{**_row(number).parameters, "bytes": _row(number).measured} for number in range(16)], path)
+    assert main(["equation", "fit", str(path), "--target", "bytes", "--output", str(fitted)]) == 0
+    told = capsys.readouterr().out
+    assert "unknown" not in told
+    assert "oomcast equation predict" in told
+    assert "--estimator" not in told, "an estimator needs the template and the device of the runs"
+
+
 def test_compare_by_command(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["equation", "compare", str(store), "--splits", "1", "--methods", "symbolic; linear", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EQUATION_FEATURES",
+    "UNKNOWN",
     "EquationRow",
     "Errors",
     "MemoryEquation",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 EQUATION_FEATURES = ("parameters", "timeline", "both")
+UNKNOWN = "unknown"
+"""The framework and the device of runs whose table does not tell them."""
 _LEVELS = tuple(step / 200 for step in range(1, 200))
 _INNER = 2 / 3
 _NOTHING_KNOWN_BEYOND = 1.0

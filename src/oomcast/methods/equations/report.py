@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ...units import format_bytes
 from ..tbem import duration, percent
+from .memory_equation import UNKNOWN
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -29,14 +30,13 @@ __all__ = [
 
 def render_equation(fitted: MemoryEquation) -> RenderableType:
     """The equation and its errors."""
-    environment = fitted.environment
+    where = "a table of runs"
+    if fitted.framework != UNKNOWN:
+        where = f"{fitted.framework} {fitted.environment.get('version', '')} on {fitted.device}"
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in fitted.ranges.items())
     checks = f"; {percent(fitted.mape(fitted.checks))} on {len(fitted.checks)} runs kept out" if fitted.checks else ""
     return Group(
-        Text(
-            f"{', '.join(fitted.templates)}: {fitted.framework} {environment.get('version', '')} on {fitted.device}",
-            style="bold",
-        ),
+        Text(f"{', '.join(fitted.templates)}: {where}", style="bold"),
         Text(f"memory = {fitted.equation.text('bytes')}", overflow="fold"),
         Text(
             f"Mean absolute error {percent(fitted.training_error)} on the {len(fitted.learnt)} runs it was fitted to, "
@@ -147,7 +147,7 @@ def render_comparison(found: Comparison, runs: int) -> RenderableType:
             format_bytes(round(found.rmse(method))),
             f"{found.seconds(method):.1f}",
         )
-    return table
+    return Group(table, *(Text(f"{method} is left out: {why}.") for method, why in found.left_out.items()))
 
 
 def comparison_as_json(found: Comparison) -> dict[str, Any]:

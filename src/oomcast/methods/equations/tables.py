@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import BadInput, UnreadableFile
 from ...files import atomic_path
 from ..tbem import TRACE_FEATURES
-from .memory_equation import EquationRow, RunsOrigin
+from .memory_equation import UNKNOWN, EquationRow, RunsOrigin
 
 __all__ = ["SUFFIXES", "TARGET", "is_table", "read_samples", "read_table", "write_samples", "write_table"]
 
@@ -126,11 +126,11 @@ def _origin(plain: Sequence[Mapping[str, Any]], path: Path) -> RunsOrigin:
         return seen.pop()
 
     campaigns = sorted({str(row["campaign"]) for row in plain if "campaign" in row})
-    framework, version = one_of("framework", "unknown"), one_of("version", "")
+    framework, version = one_of("framework", UNKNOWN), one_of("version", "")
     return RunsOrigin(
         campaigns=tuple(campaigns),
         framework=str(framework),
-        device=str(one_of("device", "unknown")),
+        device=str(one_of("device", UNKNOWN)),
         steps=int(one_of("steps", 2)),
         environment={"framework": str(framework), "version": str(version)},
     )
