@@ -63,8 +63,8 @@ def render_equation_forms(fitted: MemoryEquation) -> RenderableType:
     front.add_column("Size", justify="right")
     front.add_column("Error", justify="right")
     front.add_column("memory in bytes", overflow="fold")
-    for one in fitted.front:
-        front.add_row(str(one.size), f"{100 * one.error:.2f} %", one.text())
+    for equation in fitted.front:
+        front.add_row(str(equation.size), f"{100 * equation.error:.2f} %", equation.text())
     return Group(
         Text("LaTeX", style="bold"),
         Text(fitted.equation.latex(), overflow="fold"),
@@ -117,7 +117,9 @@ def equation_as_json(fitted: MemoryEquation) -> dict[str, Any]:
         },
         "seconds": fitted.seconds,
         "search": dict(fitted.search),
-        "front": [{"size": one.size, "error": one.error, "text": one.text()} for one in fitted.front],
+        "front": [
+            {"size": equation.size, "error": equation.error, "text": equation.text()} for equation in fitted.front
+        ],
     }
 
 
@@ -157,7 +159,7 @@ def comparison_as_json(found: Comparison) -> dict[str, Any]:
             "worst_error": found.worst(method),
             "rmse": found.rmse(method),
             "seconds": found.seconds(method),
-            "splits": [vars(one) for one in splits],
+            "splits": [vars(split) for split in splits],
         }
         for method, splits in found.splits.items()
     }

@@ -62,7 +62,9 @@ class Classes:
 
     def above(self, limit: int) -> float:
         """The probability of more than `limit` bytes. A class stands for its upper edge, as everywhere here."""
-        likely = (one for number, one in enumerate(self.probabilities) if (number + 1) * self.width > limit)
+        likely = (
+            probability for number, probability in enumerate(self.probabilities) if (number + 1) * self.width > limit
+        )
         return min(sum(likely), 1.0)
 
 
@@ -71,7 +73,7 @@ def classes_of(model: ClassModel, features: LayerFeatures) -> tuple[Classes, ...
     vector = feature_vector(features)
     tokens = () if isinstance(model.network, MlpEnsemble) else token_vectors(features, model.network.longest)
     by_width = probabilities_of_one(model.network, vector, tokens)
-    return tuple(Classes(width, one) for width, one in zip(model.widths, by_width, strict=True))
+    return tuple(Classes(width, probabilities) for width, probabilities in zip(model.widths, by_width, strict=True))
 
 
 def estimate_by_classes(trace: Trace, target: Target, artifact: Artifact, estimator: str) -> Estimate:
@@ -211,8 +213,12 @@ def _estimate(
             "environment": target.stack.name,
             "out_of_distribution": list(unlike),
             "classes": [
-                {"width": one.width, "chosen": one.chosen, "probability": round(one.probabilities[one.chosen], 4)}
-                for one in by_width
+                {
+                    "width": classes.width,
+                    "chosen": classes.chosen,
+                    "probability": round(classes.probabilities[classes.chosen], 4),
+                }
+                for classes in by_width
             ],
             "versions": dict(trace.versions),
         },

@@ -308,7 +308,7 @@ def _with_in_place(trace: Trace) -> list[Allocation]:
     for made in waiting:  # the first layers of a network have no gradient of their input
         place = next((number for number, own in enumerate(outputs) if own.shape == made.shape), 0)
         after.setdefault(place, []).insert(0, made)
-    return [one for number, made in enumerate(outputs) for one in (made, *after.get(number, ()))]
+    return [output for number, made in enumerate(outputs) for output in (made, *after.get(number, ()))]
 
 
 def _first_backward(trace: Trace) -> Iterator[Allocation]:
