@@ -40,6 +40,7 @@ def test_runs_become_a_table_and_the_table_the_same_equation(
     assert other.equation.text() == one.equation.text()
     assert (other.templates, other.framework, other.device, other.steps) == (("mlp",), "torch", "cpu", 2)
     assert other.fixed == one.fixed
+    assert other.environment["memory"] == one.environment["memory"] > 0, "else nothing would fit the machine"
     points = tmp_path / f"points.{ending}"
     write_table([{"batch_size": 8, "width": 32}, {"batch_size": 200, "width": 100}], points)
     assert main(["equation", "predict", str(by_table), "--table", str(points), "--output", str(table)]) == 0
@@ -136,6 +137,18 @@ def test_an_equation_of_a_plain_table_says_how_it_is_asked(tmp_path: Path, capsy
     assert "unknown" not in told
     assert "oomcast equation predict" in told
     assert "--estimator" not in told, "an estimator needs the template and the device of the runs"
+
+
+def test_an_estimator_refuses_runs_of_a_machine_whose_memory_is_not_told(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, fitted = tmp_path / "runs.csv", tmp_path / "runs.json"
+    assert main(["equation", "samples", str(store), "--output", str(table)]) == 0
+    write_table([{n: v for n, v in row.items() if n != "machine_memory"} for row in read_table(table)], table)
+    assert main(["equation", "fit", str(table), "--output", str(fitted)]) == 0
+    words = ["estimate", "template:mlp,features=64,depth=3,width=64", "--batch-size", "16", "--device", "cpu"]
+    assert main([*words, "--estimator", "equation", "--equation", str(fitted)]) == 2
+    assert "add a column machine_memory" in capsys.readouterr().err
 
 
 def test_compare_by_command(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

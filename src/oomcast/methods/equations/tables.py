@@ -1,7 +1,7 @@
 """Samples as plain tables, CSV or Parquet: runs that were measured elsewhere, and runs of campaigns for other tools.
 
 A column for each parameter, one for what was measured (`peak_bytes`), and where they are known the template, framework,
-version, device and number of steps of the runs.
+version, device, its memory in bytes and the number of steps of the runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SUFFIXES", "TARGET", "is_table", "read_samples", "read_table", "writ
 
 SUFFIXES = (".csv", ".parquet")
 TARGET = "peak_bytes"
-_ORIGIN = ("key", "campaign", "template", "framework", "version", "device", "steps")
+_ORIGIN = ("key", "campaign", "template", "framework", "version", "device", "machine_memory", "steps")
 
 
 def is_table(place: str) -> bool:
@@ -132,7 +132,7 @@ def _origin(plain: Sequence[Mapping[str, Any]], path: Path) -> RunsOrigin:
         framework=str(framework),
         device=str(one_of("device", UNKNOWN)),
         steps=int(one_of("steps", 2)),
-        environment={"framework": str(framework), "version": str(version)},
+        environment={"framework": str(framework), "version": str(version), "memory": int(one_of("machine_memory", 0))},
     )
 
 
@@ -142,6 +142,7 @@ def write_samples(rows: Sequence[EquationRow], origin: RunsOrigin, path: Path) -
         "framework": origin.framework,
         "version": str(origin.environment.get("version", "")),
         "device": origin.device,
+        "machine_memory": origin.environment.get("memory"),
         "steps": origin.steps,
     }
     write_table(
