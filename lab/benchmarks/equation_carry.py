@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from oomcast.errors import BadInput
-from oomcast.methods.equations import (
-    EquationRow,
-    MemoryEquation,
-    RunsOrigin,
-    equation_rows,
-    fit_equation_to,
-    measured_runs,
-    read_equation,
-    write_equation,
-)
-from oomcast.methods.measure import Measurement, Selection, Store
+from oomcast.methods.equations import EquationRow, MemoryEquation, RunsOrigin, fit_equation_to
+
+from .equation_runs import Runs, read_runs
 
 __all__ = ["FAMILIES", "Carried", "carry"]
 
-FAMILIES = {"VGG": ("vgg", "vgg-torch-cpu"), "U-Net 2D": ("unet", "unet-torch-cpu"), "U-Net 3D": ("unet3d", None)}
-"""The store and the campaign of each."""
-_LEARNT_FROM = (("VGG",), ("U-Net 2D",), ("VGG", "U-Net 2D"), ("U-Net 3D",))
+FAMILIES = {"VGG": "vgg", "U-Net 3D": "unet3d"}
+"""The table of the runs of each."""
+_LEARNT_FROM = (("VGG",), ("U-Net 3D",), ("VGG", "U-Net 3D"))
 
 
 @dataclass(frozen=True)
@@ -41,28 +32,19 @@ class Carried:
     """Kept-out error of an equation of the raw parameters, which knows one template only; None where they are words."""
 
 
-def carry(folder: Path, tell: Callable[[str, int, int], None]) -> list[Carried]:
-    runs: dict[str, list[Measurement]] = {}
-    rows: dict[str, tuple[EquationRow, ...]] = {}
-    for family, (store, campaign) in FAMILIES.items():
-        with Store.open(folder / f"{store}.db") as opened:
-            runs[family] = measured_runs([opened], Selection(campaign=campaign))
-        kept = folder / f"{store}.timeline.json"
-        before = read_equation(kept) if kept.exists() else None
-
-        def traced(done: int, total: int, family: str = family) -> None:
-            tell(f"timelines of {family}", done, total)
-
-        rows[family] = equation_rows(runs[family], "timeline", before, traced)
-        write_equation(_fit(rows[family], runs[family], "timeline"), kept)
-    return [_carried(families, rows, runs) for families in _LEARNT_FROM]
+def carry(tell: Callable[[str, int, int], None]) -> list[Carried]:
+    runs = {family: read_runs(name) for family, name in FAMILIES.items()}
+    carried = []
+    for number, families in enumerate(_LEARNT_FROM):
+        tell(" and ".join(families), number, len(_LEARNT_FROM))
+        carried.append(_carried(families, runs))
+    return carried
 
 
-def _carried(
-    families: tuple[str, ...], rows: dict[str, tuple[EquationRow, ...]], runs: dict[str, list[Measurement]]
-) -> Carried:
-    own = [row for family in families for row in rows[family]]
-    fitted = _fit(own, [run for family in families for run in runs[family]], "timeline")
+def _carried(families: tuple[str, ...], runs: dict[str, Runs]) -> Carried:
+    rows = {family: found.rows for family, found in runs.items()}
+    own, origin = [row for family in families for row in rows[family]], runs[families[0]].origin
+    fitted = _fit(own, origin, "timeline")
     errors = {family: fitted.mape(rows[family]) for family in rows if family not in families}
     place = 0
     for family in families:
@@ -75,7 +57,7 @@ def _carried(
         fitted.equation.text(),
         errors,
         {family: _constant_error(rows[family], constant) for family in rows},
-        _by_parameters(own, [run for family in families for run in runs[family]]),
+        _by_parameters(own, origin),
     )
 
 
@@ -83,12 +65,13 @@ def _constant_error(rows: Sequence[EquationRow], constant: float) -> float:
     return statistics.fmean(abs((row.figures["tensors"] + constant) / row.measured - 1) for row in rows)
 
 
-def _by_parameters(rows: Sequence[EquationRow], runs: Sequence[Measurement]) -> float | None:
+def _by_parameters(rows: Sequence[EquationRow], origin: RunsOrigin) -> float | None:
+    plain = [replace(row, figures={}) for row in rows]
     try:
-        return _fit(rows, runs, "parameters").kept_out_error
+        return _fit(plain, origin, "parameters").kept_out_error
     except BadInput:
         return None
 
 
-def _fit(rows: Sequence[EquationRow], runs: Sequence[Measurement], features: str) -> MemoryEquation:
-    return fit_equation_to(rows, RunsOrigin.of(runs), stores=[], features=features)
+def _fit(rows: Sequence[EquationRow], origin: RunsOrigin, features: str) -> MemoryEquation:
+    return fit_equation_to(rows, origin, stores=[], features=features)

@@ -60,8 +60,9 @@ def _panels(title: str, shown: Mapping[str, tuple[Study, Callable[[int, int], fl
     drawn = []
     for name, (study, model) in shown.items():
         curves = []
-        for batch_size in sorted({one.batch_size for one in study.samples}):
-            dots = [(float(one.edge), one.peak / GIB) for one in study.samples if one.batch_size == batch_size]
+        places = [(int(row.parameters["batch_size"]), float(row.parameters["edge"]), row) for row in study.runs.rows]
+        for batch_size in sorted({size for size, _, _ in places}):
+            dots = sorted((edge, row.measured / GIB) for size, edge, row in places if size == batch_size)
             line = dots
             if model is not None:
                 low, high = dots[0][0], dots[-1][0]

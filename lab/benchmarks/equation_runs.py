@@ -1,4 +1,4 @@
-"""The real runs of `python -m lab bench equations`: the 3D U-Net over image edge and batch size, one case at a time.
+"""The real runs of `python -m lab bench equations`: tables that ship, and how they are measured anew.
 
 The machine is shared and the largest cases nearly fill it. So they go from small to large over all campaigns, each with
 a memory limit of its own, foreseen from the smaller ones, and a case starts only when that much and a reserve are free.
@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from oomcast.methods.equations import EquationRow
+from oomcast.methods.equations import EquationRow, RunsOrigin, equation_rows, measured_runs, traced_steps
 from oomcast.methods.equations.comparison import Comparison, compare
+from oomcast.methods.equations.tables import read_samples, write_samples
 from oomcast.methods.measure import STEADY_MALLOC, CaseSpec, Conditions, Limits, Outcome, Selection, Store, run_campaign
-from oomcast.methods.tbem import plan_campaign, read_campaign
+from oomcast.methods.tbem import case_trace, plan_campaign, read_campaign, trace_features
 
-__all__ = ["CAMPAIGNS", "Sample", "Study", "measure", "read_samples", "run_study"]
+from . import tbem
 
-CAMPAIGNS = {path.stem: path for path in sorted((Path(__file__).parent / "campaigns" / "equations").glob("*.toml"))}
+__all__ = ["CAMPAIGNS", "GIB", "Runs", "Study", "capture_again", "measure", "read_runs", "run_study", "table_of_runs"]
+
+_FOLDER = Path(__file__).parent / "campaigns" / "equations"
+CAMPAIGNS = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
 GIB = 2**30
 # The paper's TensorFlow had Intel's kernels (oneDNN); this switches them on where TensorFlow itself would not. With
 # them comes an arena of TensorFlow's own, whose holes depend on the order of sizes as those of malloc's heap do.
@@ -37,52 +41,84 @@ _LONGEST_WAIT = 900.0
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One run: what it was given, and its peak."""
+class Runs:
+    """The runs of one campaign, and what they share."""
 
-    edge: int
-    batch_size: int
-    peak: int
-    seconds: float
+    rows: tuple[EquationRow, ...]
+    origin: RunsOrigin
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Study(Comparison):
     """All methods on the runs of one framework."""
 
-    samples: Sequence[Sample]
+    runs: Runs
 
 
-def run_study(
-    samples: Sequence[Sample], kept: Path, tell: Callable[[str, int, int], None], published_splits: int
-) -> Study:
-    rows = [
-        EquationRow(str(number), "unet3d", {"edge": one.edge, "batch_size": one.batch_size}, {}, one.peak)
-        for number, one in enumerate(samples)
-    ]
+def table_of_runs(name: str) -> Path:
+    """Where the runs of a campaign lie; oomcast equation reads the file, too."""
+    return _FOLDER / f"{name}.csv"
+
+
+def read_runs(name: str) -> Runs:
+    return Runs(*read_samples(table_of_runs(name)))
+
+
+def run_study(runs: Runs, kept: Path | None, tell: Callable[[str, int, int], None], published_splits: int) -> Study:
     names = ("edge", "batch_size")
-    found = compare(rows, variables=names, published_splits=published_splits, kept=kept, tell=tell)
-    return Study(found.splits, samples)
+    found = compare(runs.rows, variables=names, published_splits=published_splits, kept=kept, tell=tell)
+    return Study(splits=found.splits, left_out=found.left_out, runs=runs)
 
 
-def read_samples(store: Path) -> list[Sample]:
-    with Store.open(store) as opened:
-        found = opened.measurements(Selection(outcome=Outcome.OK))
-        samples = [
-            Sample(_whole(one.case, "edge"), _whole(one.case, "batch_size"), one.peak_bytes, one.seconds)
-            for one in found
-        ]
-    return sorted(samples, key=lambda sample: (sample.edge, sample.batch_size))
+def capture_again(name: str, tell: Callable[[str, int, int], None]) -> None:
+    """The same measured peaks beside figures of today's Timelines; VGG's are those of its campaign."""
+    runs = _runs_of_campaign(tbem.CAMPAIGNS / "vgg.toml") if name == "vgg" else read_runs(name)
+    rows = []
+    for number, row in enumerate(runs.rows):
+        tell(f"timelines of {name}", number, len(runs.rows))
+        trace = case_trace(row.template, row.parameters, traced_steps(runs.origin.steps), runs.origin.device)
+        rows.append(replace(row, figures=trace_features(trace, runs.origin.device)))
+    write_samples(rows, runs.origin, table_of_runs(name))
+
+
+def _runs_of_campaign(file: Path) -> Runs:
+    campaign = read_campaign(file)
+    gap = tbem.fitted(campaign, file)
+    rows = [
+        EquationRow(row.key, campaign.template, campaign.parameters(row.parameters), {}, row.measured)
+        for row in gap.rows
+    ]
+    origin = RunsOrigin((campaign.name,), campaign.framework, campaign.device, campaign.steps, gap.environment)
+    return Runs(tuple(rows), origin)
 
 
 def measure(
-    folder: Path, interpreters: Mapping[str, str], tell: Callable[[str], None], only: Mapping[str, Path] = CAMPAIGNS
+    folder: Path,
+    interpreters: Mapping[str, str],
+    tell: Callable[[str], None],
+    names: Iterable[str],
+    most: int | None = None,
 ) -> None:
-    """Measure what the stores under `folder` do not hold yet; a run that was killed goes on."""
+    """Measure what the stores under `folder` do not hold yet, a run that was killed goes on; then write the tables.
+
+    `most` bytes: cases that are foreseen to hold more are left out.
+    """
+    chosen = tuple(names)
+    _measure_all(folder, interpreters, tell, chosen, most)
+    for name in chosen:
+        with Store.open(folder / f"{name}.db") as store:
+            measured = sorted(measured_runs([store], Selection()), key=lambda run: (_cost(run.case), run.case.key))
+        figures = "timeline" if measured[0].case.framework == "torch" else "parameters"
+        write_samples(equation_rows(measured, figures), RunsOrigin.of(measured), table_of_runs(name))
+
+
+def _measure_all(
+    folder: Path, interpreters: Mapping[str, str], tell: Callable[[str], None], names: Iterable[str], most: int | None
+) -> None:
     with ExitStack() as stack:
         waiting: list[_Waiting] = []
-        for name, file in only.items():
-            campaign = read_campaign(file)
+        for name in names:
+            campaign = read_campaign(CAMPAIGNS[name])
             store = stack.enter_context(Store.open(folder / f"{name}.db"))
             cases = plan_campaign(campaign).cases
             states = store.states([case.key for case in cases])
@@ -92,21 +128,25 @@ def measure(
         total = len(waiting)
         since = time.monotonic()
         while waiting:
-            one = _startable(waiting)
-            if one is None:
+            too_large = [one for one in waiting if most is not None and _foreseen(one) > most]
+            if len(too_large) == len(waiting):
+                tell(f"{len(waiting)} cases left out: they would hold more than {(most or 0) / GIB:.1f} GiB")
+                return
+            chosen = _startable([one for one in waiting if one not in too_large])
+            if chosen is None:
                 if time.monotonic() - since > _LONGEST_WAIT:
                     tell(f"{len(waiting)} cases left out: their memory was not free for {_LONGEST_WAIT / 60:.0f} min")
                     return
                 time.sleep(5)
                 continue
-            case, limit = one.case, _limit(one)
+            case, limit = chosen.case, _limit(chosen)
             told = f"{total - len(waiting) + 1} of {total}: {case.framework}, edge {case.parameters['edge']}, batch "
             tell(f"{told}{case.parameters['batch_size']}, at most {limit / GIB:.1f} GiB")
             variables = VARIABLES[case.framework]
-            conditions = Conditions(Limits(one.seconds, limit), interpreters=interpreters, variables=variables)
+            conditions = Conditions(Limits(chosen.seconds, limit), interpreters=interpreters, variables=variables)
             with _one_processor():
-                run_campaign([case], one.store, conditions=conditions)
-            waiting.remove(one)
+                run_campaign([case], chosen.store, conditions=conditions)
+            waiting.remove(chosen)
             since = time.monotonic()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import oomcast
 from oomcast.trace import Category
+from oomcast.zoo import find
 
 from .frameworks_forms import FORMS
 
@@ -40,6 +41,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 """At the peak. Resident: the CUDA context, and what the framework's allocator holds beside its tensors."""
 _VOCABULARY, _WORDS = 10_000, 30_522
 _TOKENS = ("lstm-lm", "bert-base")
+_IMAGES = {"vgg16": "vgg16", "resnet50": "resnet50", "inception-v3": "inception_v3"}
+"""PyTorch's are the zoo's: nothing but oomcast needs to be installed."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,17 @@ class _TorchJob(_Job):
         from torch.nn import functional
 
         found = model(batch[0])
-        found = getattr(found, "logits", found)  # Inception gives its auxiliary output, too
         return functional.cross_entropy(found.flatten(0, -2), batch[1].flatten())
 
 
 def _torch_model(name: str) -> Any:
     from torch import nn
 
-    if name in ("vgg16", "resnet50", "inception-v3"):
-        from oomcast.capture.torch.jobs.vision import import_library
-
-        build = getattr(import_library("torchvision").models, name.replace("-", "_"))
-        return build(aux_logits=False, init_weights=False) if name == "inception-v3" else build()
+    if name in _IMAGES:
+        model: Any = find(_IMAGES[name]).load().model()
+        if name == "inception-v3":  # without the auxiliary head, which the other frameworks' models have not
+            return nn.Sequential(model.stem, model.until_auxiliary, model.after_auxiliary, model.classifier)
+        return model
 
     class Tokens(nn.Module):
         """An embedding, a body, and a word for every token."""

@@ -40,6 +40,7 @@ def test_runs_become_a_table_and_the_table_the_same_equation(
     assert other.equation.text() == one.equation.text()
     assert (other.templates, other.framework, other.device, other.steps) == (("mlp",), "torch", "cpu", 2)
     assert other.fixed == one.fixed
+    assert other.environment["memory"] == one.environment["memory"] > 0, "else nothing would fit the machine"
     points = tmp_path / f"points.{ending}"
     write_table([{"batch_size": 8, "width": 32}, {"batch_size": 200, "width": 100}], points)
     assert main(["equation", "predict", str(by_table), "--table", str(points), "--output", str(table)]) == 0
@@ -113,6 +114,41 @@ def test_methods_are_compared_on_the_same_splits_and_what_was_done_is_kept(tmp_p
         methods_for(others, ["analytic, rebuilt"])
     with pytest.raises(BadInput, match="too few to compare"):
         compare(rows[:5])
+
+
+def test_a_method_that_needs_more_runs_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """14 of 20 runs are enough for an equation; 7, for the method that learns from half of them, are not."""
+    path = tmp_path / "runs.csv"
+    rows = [_row(number) for number in range(20)]
+    write_table([{**row.parameters, "bytes": row.measured} for row in rows], path)
+    words = ["equation", "compare", str(path), "--target", "bytes", "--splits", "1", "--methods"]
+    assert main([*words, "symbolic; symbolic, half of the training runs"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "symbolic, half of the training runs is left out: 7 different samples are too few" in told
+    assert main([*words, "symbolic, half of the training runs"]) == 2
+    assert "too few to compare methods on" in capsys.readouterr().err
+
+
+def test_an_equation_of_a_plain_table_says_how_it_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, fitted = tmp_path / "runs.csv", tmp_path / "mine.json"
+    write_table([{**_row(number).parameters, "bytes": _row(number).measured} for number in range(16)], path)
+    assert main(["equation", "fit", str(path), "--target", "bytes", "--output", str(fitted)]) == 0
+    told = capsys.readouterr().out
+    assert "unknown" not in told
+    assert "oomcast equation predict" in told
+    assert "--estimator" not in told, "an estimator needs the template and the device of the runs"
+
+
+def test_an_estimator_refuses_runs_of_a_machine_whose_memory_is_not_told(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, fitted = tmp_path / "runs.csv", tmp_path / "runs.json"
+    assert main(["equation", "samples", str(store), "--output", str(table)]) == 0
+    write_table([{n: v for n, v in row.items() if n != "machine_memory"} for row in read_table(table)], table)
+    assert main(["equation", "fit", str(table), "--output", str(fitted)]) == 0
+    words = ["estimate", "template:mlp,features=64,depth=3,width=64", "--batch-size", "16", "--device", "cpu"]
+    assert main([*words, "--estimator", "equation", "--equation", str(fitted)]) == 2
+    assert "add a column machine_memory" in capsys.readouterr().err
 
 
 def test_compare_by_command(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from oomcast.methods.gpumemnet.classes import Classes, estimate_by_classes
 from oomcast.methods.gpumemnet.estimators import GPUMEMNET_MLP, GPUMEMNET_TRANSFORMER, LEARNED
 from oomcast.methods.gpumemnet.features import KINDS
 from oomcast.methods.gpumemnet.residual import estimate_by_residual
+from oomcast.methods.tbem import live_peak
 from oomcast.spec import Place
 
 ENVIRONMENT = "torch-2.4-cu121-eager"
@@ -57,6 +58,27 @@ def test_what_was_never_seen_makes_running_out_of_memory_likelier() -> None:
     before, after = (estimate_by_classes(small_network(), small, one, GPUMEMNET_MLP) for one in (known, unknown))
     assert not before.provenance["out_of_distribution"]
     assert after.p_oom > before.p_oom
+
+
+def test_a_class_below_the_jobs_own_tensors_is_moved_up_and_told(target: Target) -> None:
+    """The highest class that was learnt ends at 4000 MiB; this job's tensors hold 24 GiB."""
+    large = trace_of([made("aten.addmm", "0", (BATCH, 3 << 29)), made("aten.addmm", "0", (BATCH, 1))])
+    assert sum(live_peak(large).values()) > 24 << 30
+    found = estimate_by_classes(large, target, made_up_artifact(chosen=1), GPUMEMNET_MLP)
+    assert found.device_total >= (24 << 30) + found.breakdown["context"]
+    assert any("its tensors alone hold 24.00 GiB" in sentence for sentence in found.assumptions)
+    assert found.will_not_exceed > found.device_total, "what was not learnt has a wider bound"
+    small = Target.of(Place("rtx-3090", ENVIRONMENT))
+    assert estimate_by_classes(large, small, made_up_artifact(chosen=1), GPUMEMNET_MLP).verdict is Verdict.OOM
+
+
+@pytest.mark.parametrize("device", ["gtx-1060-3gb", "gtx-1060-6gb", "a100-40gb"])
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("chosen", [0, 1, 2, 3])
+def test_what_fits_will_not_exceed_the_card(device: str, coverage: float, chosen: int) -> None:
+    place = Target.of(Place(device, ENVIRONMENT, coverage=coverage))
+    found = estimate_by_classes(small_network(), place, made_up_artifact(chosen=chosen), GPUMEMNET_MLP)
+    assert found.verdict is not Verdict.FITS or found.will_not_exceed <= found.device_usable
 
 
 @pytest.mark.parametrize(

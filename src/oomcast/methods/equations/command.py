@@ -188,8 +188,17 @@ def _fit(options: argparse.Namespace) -> int:
         print(json.dumps({"path": str(path), **equation_as_json(fitted)}, indent=2))
     else:
         terminal().print(render_equation(fitted))
-        print(f"wrote {path}; use it with: oomcast estimate … --estimator equation --equation {path}")
+        print(f"wrote {path}; use it with: {_use(fitted, path)}")
     return 0
+
+
+def _use(fitted: MemoryEquation, path: Path) -> str:
+    """An estimator must know the template and the device of the runs; a plain table tells neither."""
+    from .memory_equation import UNKNOWN
+
+    if UNKNOWN in (fitted.framework, fitted.device):
+        return f"oomcast equation predict {path} {' '.join(f'{name}=…' for name in fitted.names)}"
+    return f"oomcast estimate … --estimator equation --equation {path}"
 
 
 @contextlib.contextmanager

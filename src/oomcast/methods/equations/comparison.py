@@ -7,8 +7,8 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class Comparison:
     """All methods on the same splits; a method that computes long may have had fewer of them."""
 
     splits: dict[str, list[Split]]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Methods that cannot be fitted to so few runs → why."""
 
     def median(self, method: str) -> float:
         return statistics.median(split.error for split in self.splits[method])
@@ -63,7 +65,7 @@ class Comparison:
         """How many times as long the published search computes as the default engine, on the same splits."""
         published = self.splits[PUBLISHED]
         ours = self.splits[SYMBOLIC][: len(published)]
-        return sum(one.seconds for one in published) / sum(one.seconds for one in ours)
+        return sum(split.seconds for split in published) / sum(split.seconds for split in ours)
 
 
 def methods_for(rows: Sequence[EquationRow], wanted: Sequence[str] | None) -> tuple[str, ...]:
@@ -105,17 +107,26 @@ def compare(
         for method in chosen
         if method != PUBLISHED or number < published_splits
     ]
+    left_out: dict[str, str] = {}
     for done, (method, number) in enumerate(wanted):
         name = f"{method}, split {number}"
-        if name not in found["splits"]:
-            tell(name, done, len(wanted))
+        if name in found["splits"] or method in left_out:
+            continue
+        tell(name, done, len(wanted))
+        try:
             found["splits"][name] = vars(_judged(method, rows, names, number, training))
-            if kept is not None:
-                write_atomically(kept, json.dumps(found, indent=1).encode())
+        except ValueError as error:
+            left_out[method] = str(error)
+            continue
+        if kept is not None:
+            write_atomically(kept, json.dumps(found, indent=1).encode())
+    if len(left_out) == len(chosen):
+        raise BadInput(f"these runs are too few to compare methods on: {next(iter(left_out.values()))}.")
     by_method: dict[str, list[Split]] = {}
     for method, number in wanted:
-        by_method.setdefault(method, []).append(Split(**found["splits"][f"{method}, split {number}"]))
-    return Comparison(by_method)
+        if method not in left_out:
+            by_method.setdefault(method, []).append(Split(**found["splits"][f"{method}, split {number}"]))
+    return Comparison(by_method, left_out)
 
 
 def _before(kept: Path | None, rows: Sequence[EquationRow], names: Sequence[str], training: float) -> dict[str, Any]:

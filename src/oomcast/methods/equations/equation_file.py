@@ -47,7 +47,7 @@ def write_equation(fitted: MemoryEquation, path: str | os.PathLike[str]) -> Path
         "search": dict(fitted.search),
         "seconds": fitted.seconds,
         "equation": fitted.equation.to_json(),
-        "front": [one.to_json() for one in fitted.front],
+        "front": [equation.to_json() for equation in fitted.front],
         "ratios": list(fitted.ratios),
         "beyond": fitted.beyond,
         "rows": [
@@ -86,7 +86,7 @@ def _equation(plain: Mapping[str, Any]) -> MemoryEquation:
         raise ValueError("there is not one ratio for each run")
     equation = Equation.from_json(plain["equation"])
     front = tuple(map(Equation.from_json, plain["front"]))
-    if any(one.names != equation.names for one in front):
+    if any(simpler.names != equation.names for simpler in front):
         raise ValueError("the equations have different variables")
     return MemoryEquation(
         templates=tuple(map(str, plain["templates"])),

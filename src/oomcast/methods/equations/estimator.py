@@ -57,11 +57,17 @@ class ByEquation(Estimator):
         device = tbem.device_of_runs(
             fitted.device, fitted.environment, spec.place.device, "the equation was learnt from runs"
         )
+        memory = int(fitted.environment.get("memory") or 0)
+        if device == tbem.CPU and not memory:
+            raise BadInput(
+                "the runs behind this equation do not tell how much memory their machine has; add a column "
+                "machine_memory, in bytes, to their table and fit it again, or ask oomcast equation predict."
+            )
         traced = _traced(fitted, spec, device)
         figures = {} if fitted.features == "parameters" else tbem.trace_features(traced.trace, device)
         values = {**traced.parameters, **figures}
         predicted = fitted.predict(values, spec.place.coverage)
-        static = tbem.static_answer(traced.trace, device, int(fitted.environment.get("memory", 0)))
+        static = tbem.static_answer(traced.trace, device, memory)
         learnt = _learnt(fitted, predicted, _remarks(fitted, values, predicted, spec.place.coverage, traced.was_learnt))
         return tbem.with_learnt_total(static, learnt, traced.name)
 

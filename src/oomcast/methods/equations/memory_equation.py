@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EQUATION_FEATURES",
+    "UNKNOWN",
     "EquationRow",
     "Errors",
     "MemoryEquation",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 EQUATION_FEATURES = ("parameters", "timeline", "both")
+UNKNOWN = "unknown"
+"""The framework and the device of runs whose table does not tell them."""
 _LEVELS = tuple(step / 200 for step in range(1, 200))
 _INNER = 2 / 3
 _NOTHING_KNOWN_BEYOND = 1.0
@@ -78,7 +81,7 @@ class RunsOrigin:
     def of(cls, measured: Sequence[Measurement]) -> RunsOrigin:
         first = measured[0]
         return cls(
-            campaigns=tuple(sorted({one.case.campaign for one in measured})),
+            campaigns=tuple(sorted({run.case.campaign for run in measured})),
             framework=first.case.framework,
             device=first.case.device,
             steps=first.case.steps,
@@ -317,16 +320,16 @@ def equation_rows(
     if before is not None and before.versions != _versions():
         known = {}
     rows = []
-    for number, one in enumerate(measured):
-        case = one.case
+    for number, run in enumerate(measured):
+        case = run.case
         if features != "parameters" and case.key not in known:
             if progress is not None:
                 progress(number, len(measured))
-            device = one.environment.gpu if case.device == "cuda" else case.device
+            device = run.environment.gpu if case.device == "cuda" else case.device
             trace = case_trace(case.template, case.parameters, traced_steps(case.steps), device)
             known[case.key] = trace_features(trace, device)
         figures = known[case.key] if features != "parameters" else {}
-        rows.append(EquationRow(case.key, case.template, dict(case.parameters), figures, one.peak_bytes))
+        rows.append(EquationRow(case.key, case.template, dict(case.parameters), figures, run.peak_bytes))
     return tuple(rows)
 
 
@@ -366,7 +369,7 @@ def fit_equation_to(
         versions=_versions(),
         rows=tuple(rows),
         equation=fitted.equation_,
-        front=tuple(one.rounded(table, measured_bytes) for one in fitted.front_),
+        front=tuple(equation.rounded(table, measured_bytes) for equation in fitted.front_),
         ratios=tuple(1 + float(residual) for residual in fitted.residuals_),
         beyond=_error_beyond(learnt, names, config, on_generation),
         search=asdict(config),
@@ -383,18 +386,18 @@ def measured_runs(stores: Sequence[Store], select: Selection) -> list[Measuremen
     from ..measure import Outcome
 
     wanted = replace(select, outcome=Outcome.OK)
-    by_key = {one.case.key: one for store in stores for one in store.measurements(wanted)}
+    by_key = {run.case.key: run for store in stores for run in store.measurements(wanted)}
     measured = list(by_key.values())
     if not measured:
         where = ", ".join(store.name for store in stores)
         raise BadInput(f"no finished run in {where} is what was asked for; see oomcast campaign run.")
     places: dict[str, set[str]] = {
-        "frameworks": {one.case.framework for one in measured},
-        "devices": {one.case.device for one in measured},
-        "numbers of steps": {str(one.case.steps) for one in measured},
+        "frameworks": {run.case.framework for run in measured},
+        "devices": {run.case.device for run in measured},
+        "numbers of steps": {str(run.case.steps) for run in measured},
         "settings": {
-            " ".join(filter(None, (one.environment.version, one.environment.allocator, one.environment.gpu)))
-            for one in measured
+            " ".join(filter(None, (run.environment.version, run.environment.allocator, run.environment.gpu)))
+            for run in measured
         },
     }
     for what, values in places.items():

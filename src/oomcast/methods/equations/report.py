@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ...units import format_bytes
 from ..tbem import duration, percent
+from .memory_equation import UNKNOWN
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -29,14 +30,13 @@ __all__ = [
 
 def render_equation(fitted: MemoryEquation) -> RenderableType:
     """The equation and its errors."""
-    environment = fitted.environment
+    where = "a table of runs"
+    if fitted.framework != UNKNOWN:
+        where = f"{fitted.framework} {fitted.environment.get('version', '')} on {fitted.device}"
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in fitted.ranges.items())
     checks = f"; {percent(fitted.mape(fitted.checks))} on {len(fitted.checks)} runs kept out" if fitted.checks else ""
     return Group(
-        Text(
-            f"{', '.join(fitted.templates)}: {fitted.framework} {environment.get('version', '')} on {fitted.device}",
-            style="bold",
-        ),
+        Text(f"{', '.join(fitted.templates)}: {where}", style="bold"),
         Text(f"memory = {fitted.equation.text('bytes')}", overflow="fold"),
         Text(
             f"Mean absolute error {percent(fitted.training_error)} on the {len(fitted.learnt)} runs it was fitted to, "
@@ -63,8 +63,8 @@ def render_equation_forms(fitted: MemoryEquation) -> RenderableType:
     front.add_column("Size", justify="right")
     front.add_column("Error", justify="right")
     front.add_column("memory in bytes", overflow="fold")
-    for one in fitted.front:
-        front.add_row(str(one.size), f"{100 * one.error:.2f} %", one.text())
+    for equation in fitted.front:
+        front.add_row(str(equation.size), f"{100 * equation.error:.2f} %", equation.text())
     return Group(
         Text("LaTeX", style="bold"),
         Text(fitted.equation.latex(), overflow="fold"),
@@ -117,7 +117,9 @@ def equation_as_json(fitted: MemoryEquation) -> dict[str, Any]:
         },
         "seconds": fitted.seconds,
         "search": dict(fitted.search),
-        "front": [{"size": one.size, "error": one.error, "text": one.text()} for one in fitted.front],
+        "front": [
+            {"size": equation.size, "error": equation.error, "text": equation.text()} for equation in fitted.front
+        ],
     }
 
 
@@ -147,7 +149,7 @@ def render_comparison(found: Comparison, runs: int) -> RenderableType:
             format_bytes(round(found.rmse(method))),
             f"{found.seconds(method):.1f}",
         )
-    return table
+    return Group(table, *(Text(f"{method} is left out: {why}.") for method, why in found.left_out.items()))
 
 
 def comparison_as_json(found: Comparison) -> dict[str, Any]:
@@ -157,7 +159,7 @@ def comparison_as_json(found: Comparison) -> dict[str, Any]:
             "worst_error": found.worst(method),
             "rmse": found.rmse(method),
             "seconds": found.seconds(method),
-            "splits": [vars(one) for one in splits],
+            "splits": [vars(split) for split in splits],
         }
         for method, splits in found.splits.items()
     }

@@ -1,7 +1,7 @@
 """Samples as plain tables, CSV or Parquet: runs that were measured elsewhere, and runs of campaigns for other tools.
 
 A column for each parameter, one for what was measured (`peak_bytes`), and where they are known the template, framework,
-version, device and number of steps of the runs.
+version, device, its memory in bytes and the number of steps of the runs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from ...errors import BadInput, UnreadableFile
 from ...files import atomic_path
 from ..tbem import TRACE_FEATURES
-from .memory_equation import EquationRow, RunsOrigin
+from .memory_equation import UNKNOWN, EquationRow, RunsOrigin
 
 __all__ = ["SUFFIXES", "TARGET", "is_table", "read_samples", "read_table", "write_samples", "write_table"]
 
 SUFFIXES = (".csv", ".parquet")
 TARGET = "peak_bytes"
-_ORIGIN = ("key", "campaign", "template", "framework", "version", "device", "steps")
+_ORIGIN = ("key", "campaign", "template", "framework", "version", "device", "machine_memory", "steps")
 
 
 def is_table(place: str) -> bool:
@@ -126,13 +126,13 @@ def _origin(plain: Sequence[Mapping[str, Any]], path: Path) -> RunsOrigin:
         return seen.pop()
 
     campaigns = sorted({str(row["campaign"]) for row in plain if "campaign" in row})
-    framework, version = one_of("framework", "unknown"), one_of("version", "")
+    framework, version = one_of("framework", UNKNOWN), one_of("version", "")
     return RunsOrigin(
         campaigns=tuple(campaigns),
         framework=str(framework),
-        device=str(one_of("device", "unknown")),
+        device=str(one_of("device", UNKNOWN)),
         steps=int(one_of("steps", 2)),
-        environment={"framework": str(framework), "version": str(version)},
+        environment={"framework": str(framework), "version": str(version), "memory": int(one_of("machine_memory", 0))},
     )
 
 
@@ -142,6 +142,7 @@ def write_samples(rows: Sequence[EquationRow], origin: RunsOrigin, path: Path) -
         "framework": origin.framework,
         "version": str(origin.environment.get("version", "")),
         "device": origin.device,
+        "machine_memory": origin.environment.get("memory"),
         "steps": origin.steps,
     }
     write_table(

@@ -14,6 +14,7 @@ from ...errors import BadInput
 from ...estimation import ACCEPTED_RISK, Estimate, PeakMoment, Target, Verdict, agreeing_chance, constants_of
 from ...spec import Spec
 from ...trace import Category, Trace
+from ...units import format_bytes
 from .artifact import Artifact, ClassModel, network_kind, unlike_domain, unlike_runs
 from .features import VECTOR_NAMES, LayerFeatures, feature_vector, layer_features, token_vectors
 from .networks import MlpEnsemble, probabilities_of_one
@@ -61,7 +62,9 @@ class Classes:
 
     def above(self, limit: int) -> float:
         """The probability of more than `limit` bytes. A class stands for its upper edge, as everywhere here."""
-        likely = (one for number, one in enumerate(self.probabilities) if (number + 1) * self.width > limit)
+        likely = (
+            probability for number, probability in enumerate(self.probabilities) if (number + 1) * self.width > limit
+        )
         return min(sum(likely), 1.0)
 
 
@@ -70,7 +73,7 @@ def classes_of(model: ClassModel, features: LayerFeatures) -> tuple[Classes, ...
     vector = feature_vector(features)
     tokens = () if isinstance(model.network, MlpEnsemble) else token_vectors(features, model.network.longest)
     by_width = probabilities_of_one(model.network, vector, tokens)
-    return tuple(Classes(width, one) for width, one in zip(model.widths, by_width, strict=True))
+    return tuple(Classes(width, probabilities) for width, probabilities in zip(model.widths, by_width, strict=True))
 
 
 def estimate_by_classes(trace: Trace, target: Target, artifact: Artifact, estimator: str) -> Estimate:
@@ -81,6 +84,10 @@ def estimate_by_classes(trace: Trace, target: Target, artifact: Artifact, estima
     constants = constants_of(target, trace)
     # The classes hold the context of the machine that was learnt from; this one's takes its place.
     shift = constants.context - model.context
+    tensors = sum(tbem.live_peak(trace).values())
+    lift = _lift(by_width[0], tensors, constants.context - shift)
+    if lift:
+        shift, unlike = shift + lift, (*unlike, _too_low(by_width[0], tensors))
     return _estimate(
         trace, target, features, by_width, constants.context, shift, unlike, _provenance(artifact, estimator)
     )
@@ -96,16 +103,20 @@ def estimate_cpu_by_classes(spec: Spec, artifact: Artifact, estimator: str) -> E
         raise BadInput("these estimators were not trained from runs on a CPU: they tell nothing of one.")
     unlike = _unlike(artifact, model, features, trace, tbem.CPU)
     best, coverage = classes_of(model, features)[0], spec.place.coverage
+    static = tbem.static_answer(trace, tbem.CPU, int(artifact.trained.get("memory", 0)))
+    lift = _lift(best, static.device_total, 0)
+    if lift:
+        unlike = (*unlike, _too_low(best, static.device_total))
     wider = 1 if unlike else 0
-    low, high = best.edges(coverage, wider)
-    total = (best.chosen + 1) * best.width
+    low, high = (edge + lift for edge in best.edges(coverage, wider))
+    total = (best.chosen + 1) * best.width + lift
     learnt = tbem.LearntTotal(
         total=total,
         low=low,
         high=max(high, total),
         coverage=coverage,
-        will_not_exceed=max(best.not_exceeded(coverage) + wider * best.width, total),
-        chance_above=lambda needed, usable: round(best.above(usable - wider * best.width), 6),
+        will_not_exceed=max(best.not_exceeded(coverage) + wider * best.width + lift, total),
+        chance_above=lambda needed, usable: round(best.above(usable - lift - wider * best.width), 6),
         remarks=tuple(f"out of distribution: {sentence}" for sentence in unlike),
         provenance=_provenance(artifact, estimator)
         | {
@@ -114,8 +125,20 @@ def estimate_cpu_by_classes(spec: Spec, artifact: Artifact, estimator: str) -> E
             "out_of_distribution": list(unlike),
         },
     )
-    static = tbem.static_answer(trace, tbem.CPU, int(artifact.trained.get("memory", 0)))
     return tbem.with_learnt_total(static, learnt, str(trace.workload.get("job", "")))
+
+
+def _lift(best: Classes, tensors: int, context: int) -> int:
+    """By how much all classes lie too low: a job cannot hold less than its tensors, whatever a network says of it."""
+    return max(context + tensors - (best.chosen + 1) * best.width, 0)
+
+
+def _too_low(best: Classes, tensors: int) -> str:
+    low, high = (format_bytes((best.chosen + above) * best.width) for above in (0, 1))
+    return (
+        f"its tensors alone hold {format_bytes(tensors)}, more than its class ({low} to {high}); all classes were "
+        "moved up by that"
+    )
 
 
 def _model(artifact: Artifact, estimator: str, features: LayerFeatures) -> ClassModel:
@@ -161,6 +184,8 @@ def _estimate(
     runs = total <= usable and best.above(usable - shift) <= _HALF
     p_oom = round(agreeing_chance(best.above(usable - shift - wider), runs), 6)
     parameters = min(features.parameters * _FLOAT, int((total - context) * _MOST_PARAMETERS))
+    will_not_exceed = max(best.not_exceeded(coverage) + wider + shift, total)
+    tight = p_oom > ACCEPTED_RISK or will_not_exceed > usable
     return Estimate(
         peak_allocated=total - context,
         peak_reserved=total - context,
@@ -168,9 +193,9 @@ def _estimate(
         low=min(max(low + shift, context), total),
         high=max(high + shift, total),
         coverage=coverage,
-        will_not_exceed=max(best.not_exceeded(coverage) + wider + shift, total),
+        will_not_exceed=will_not_exceed,
         p_oom=p_oom,
-        verdict=Verdict.OOM if not runs else Verdict.TIGHT if p_oom > ACCEPTED_RISK else Verdict.FITS,
+        verdict=Verdict.OOM if not runs else Verdict.TIGHT if tight else Verdict.FITS,
         breakdown={Category.PARAMETER.value: parameters, "class": total - context - parameters, "context": context},
         top_tensors=(),
         peak=PeakMoment("whole job", -1, "", ""),
@@ -188,8 +213,12 @@ def _estimate(
             "environment": target.stack.name,
             "out_of_distribution": list(unlike),
             "classes": [
-                {"width": one.width, "chosen": one.chosen, "probability": round(one.probabilities[one.chosen], 4)}
-                for one in by_width
+                {
+                    "width": classes.width,
+                    "chosen": classes.chosen,
+                    "probability": round(classes.probabilities[classes.chosen], 4),
+                }
+                for classes in by_width
             ],
             "versions": dict(trace.versions),
         },

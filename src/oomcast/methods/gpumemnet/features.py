@@ -29,9 +29,11 @@ __all__ = [
     "SimulatorFeatures",
     "activation_code",
     "feature_vector",
+    "kind_of_operator",
     "layer_features",
     "layer_features_of_layers",
     "layers_with_memory",
+    "parameters_by_module",
     "reserved_without_workspaces",
     "simulator_features",
     "token_vectors",
@@ -183,13 +185,12 @@ def layers_with_memory(trace: Trace) -> LayerFeatures:
 
 def _layer_features(trace: Trace, outputs: Iterable[Allocation]) -> LayerFeatures:
     batch_size = int(trace.workload.get("batch_size", 1))
-    parameters = _parameters_by_module(trace)
+    parameters = parameters_by_module(trace)
     layers, functions = [], Counter[str]()
     used: set[str] = set()
     for made in outputs:
-        name = _operator(made)
-        name = _BACKWARDS.get(name, name)
-        kind = _LAYERS.get(name, made.operator)
+        name = _forward_operator(made.operator)
+        kind = kind_of_operator(made.operator)
         if kind == "activation":
             functions[_FUNCTIONS.get(name, name)] += 1
         own = 0 if made.module in used else parameters.get(made.module, 0)
@@ -209,6 +210,11 @@ def layer_features_of_layers(
         activations=sum(layer.activations for layer in layers),
         activation_function=max(sorted(functions), key=lambda name: functions[name], default="identity"),
     )
+
+
+def kind_of_operator(operator: str) -> str:
+    """One of `KINDS`, or the operator itself where it is none of them; an activation's gradient is of its kind."""
+    return _LAYERS.get(_forward_operator(operator), operator)
 
 
 def activation_code(function: str) -> tuple[float, float]:
@@ -256,7 +262,7 @@ def simulator_features(
     )
 
 
-def _parameters_by_module(trace: Trace) -> dict[str, int]:
+def parameters_by_module(trace: Trace) -> dict[str, int]:
     """A parameter's path is its module's with its own name behind."""
     counts: Counter[str] = Counter()
     for made in trace.allocations:
@@ -302,7 +308,7 @@ def _with_in_place(trace: Trace) -> list[Allocation]:
     for made in waiting:  # the first layers of a network have no gradient of their input
         place = next((number for number, own in enumerate(outputs) if own.shape == made.shape), 0)
         after.setdefault(place, []).insert(0, made)
-    return [one for number, made in enumerate(outputs) for one in (made, *after.get(number, ()))]
+    return [output for number, made in enumerate(outputs) for output in (made, *after.get(number, ()))]
 
 
 def _first_backward(trace: Trace) -> Iterator[Allocation]:
@@ -331,8 +337,18 @@ def _first_forward(trace: Trace) -> Iterator[Allocation]:
 
 
 def _operator(made: Allocation) -> str:
+    return _short(made.operator)
+
+
+def _short(operator: str) -> str:
     """`aten.mean.dim` is `mean`."""
-    return made.operator.removeprefix("aten.").partition(".")[0]
+    return operator.removeprefix("aten.").partition(".")[0]
+
+
+def _forward_operator(operator: str) -> str:
+    """Of an activation's gradient the activation, of any other operator itself."""
+    name = _short(operator)
+    return _BACKWARDS.get(name, name)
 
 
 def _values(made: Allocation) -> int:

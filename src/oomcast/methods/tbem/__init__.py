@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from .plans import METHODS, Cost, Method, Plan, make_plan, next_case
     from .polynomial import PolynomialRegression, Term
     from .report import duration, percent, render_gap
-    from .static_figures import CPU, TRACE_FEATURES, VIRTUAL_GPU, StaticValue, case_trace, static_value, trace_features
+    from .static_figures import (
+        CPU,
+        TRACE_FEATURES,
+        VIRTUAL_GPU,
+        StaticValue,
+        case_trace,
+        live_peak,
+        static_value,
+        trace_features,
+    )
     from .template_jobs import TEMPLATE_PREFIX, is_template_job, seed_job, template_job
     from .templates import TEMPLATES, Parameter, Template, complete, count_parameters
 
@@ -80,6 +89,7 @@ __all__ = [
     "fit_campaign",
     "fit_gap",
     "is_template_job",
+    "live_peak",
     "main_effects",
     "make_plan",
     "measure_campaign",
@@ -143,6 +153,7 @@ __getattr__ = lazy_names(
             "VIRTUAL_GPU",
             "StaticValue",
             "case_trace",
+            "live_peak",
             "static_value",
             "trace_features",
         ),

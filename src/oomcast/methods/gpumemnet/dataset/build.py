@@ -252,7 +252,7 @@ def _answers(
         running: set[Future[tuple[str, dict[str, Any]]]] = set()
         try:
             while True:
-                running |= {pool.submit(labeller, one) for one in islice(waiting, workers * _AHEAD - len(running))}
+                running |= {pool.submit(labeller, task) for task in islice(waiting, workers * _AHEAD - len(running))}
                 if not running:
                     return
                 done = next(as_completed(running))

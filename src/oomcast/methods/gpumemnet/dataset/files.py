@@ -136,7 +136,7 @@ def _schema(arrow: Any, metadata: Mapping[str, Any]) -> Any:
 def _write_parquet(dataset: Dataset, path: Path) -> None:
     arrow = _arrow()
     flat = [flatten(row) for row in dataset.rows]
-    columns: dict[str, list[Any]] = {column.name: [one[column.name] for one in flat] for column in COLUMNS}
+    columns: dict[str, list[Any]] = {column.name: [row[column.name] for row in flat] for column in COLUMNS}
     names = ("kind", "activations", "parameters")
     columns["layers"] = [
         None if layers is None else [dict(zip(names, layer, strict=True)) for layer in layers]
@@ -165,7 +165,9 @@ def _read_parquet(path: Path) -> Iterator[Mapping[str, Any]]:
         raise UnreadableFile(f"{path} cannot be read as a data set: {str(error).splitlines()[0]}.") from None
     for flat in table.to_pylist():
         layers = flat["layers"]
-        listed = None if layers is None else [(one["kind"], one["activations"], one["parameters"]) for one in layers]
+        listed = (
+            None if layers is None else [(layer["kind"], layer["activations"], layer["parameters"]) for layer in layers]
+        )
         yield {**flat, "layers": listed}
 
 

@@ -101,8 +101,8 @@ COLUMNS: tuple[Column, ...] = (
       for name in SimulatorFeatures.names()),
 )  # fmt: skip
 
-_NETWORK = tuple(one.name for one in fields(Network))
-_LABEL = {one.name: "label_source" if one.name == "source" else one.name for one in fields(Label)}
+_NETWORK = tuple(known.name for known in fields(Network))
+_LABEL = {known.name: "label_source" if known.name == "source" else known.name for known in fields(Label)}
 
 
 def row_id(network: Network) -> str:

@@ -74,16 +74,16 @@ class Settings:
             raise UnknownName("source of labels", labels, LABELS, "Labels come from the simulator or from runs.")
         if optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", optimizer, OPTIMIZERS)
-        if precision not in {one.value for one in Precision}:
-            raise UnknownName("precision", precision, [one.value for one in Precision])
+        if precision not in {known.value for known in Precision}:
+            raise UnknownName("precision", precision, [known.value for known in Precision])
         named, stack, limit = _place(device, environment, labels)
         return cls(
             rows=rows,
             device=named,
             environment=stack,
             labels=labels,
-            kinds=tuple(dict.fromkeys(one.kind for one in chosen)),
-            architectures=tuple(dict.fromkeys(one.architecture for one in chosen)),
+            kinds=tuple(dict.fromkeys(stratum.kind for stratum in chosen)),
+            architectures=tuple(dict.fromkeys(stratum.architecture for stratum in chosen)),
             optimizer=optimizer,
             precision=precision,
             steps=steps,

@@ -62,13 +62,13 @@ def softmax(logits: Floats) -> Floats:
 
 def pad_sequences(sequences: Sequence[Floats]) -> tuple[Floats, NDArray[np.bool_]]:
     """One block with zeros behind the shorter ones, and where there is something."""
-    length = max((len(one) for one in sequences), default=0)
+    length = max((len(sequence) for sequence in sequences), default=0)
     width = sequences[0].shape[1] if sequences else 0
     block = np.zeros((len(sequences), max(length, 1), width), dtype=np.float32)
     mask = np.zeros(block.shape[:2], dtype=np.bool_)
-    for number, one in enumerate(sequences):
-        block[number, : len(one)] = one
-        mask[number, : len(one)] = True
+    for number, sequence in enumerate(sequences):
+        block[number, : len(sequence)] = sequence
+        mask[number, : len(sequence)] = True
     return block, mask
 
 
@@ -200,7 +200,7 @@ def probabilities_of_one(
     else:
         width = network.arrays["embed_weight"].shape[1]
         heads = network.probabilities([np.array(tokens[: network.longest], dtype=np.float64).reshape(-1, width)], x)
-    return tuple(tuple(float(value) for value in one[0]) for one in heads)
+    return tuple(tuple(float(value) for value in head[0]) for head in heads)
 
 
 def _normed(values: Floats, own: Arrays, name: str) -> Floats:

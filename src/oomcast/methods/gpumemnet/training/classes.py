@@ -44,11 +44,11 @@ class ClassRows:
 
     def labels(self, width: int) -> NDArray[np.int64]:
         top = self.classes(width) - 1
-        return np.array([top if one is None else min(one // width, top) for one in self.measured], dtype=np.int64)
+        return np.array([top if held is None else min(held // width, top) for held in self.measured], dtype=np.int64)
 
     def classes(self, width: int) -> int:
         """Up to the highest that has a member; one that begins where the device ends, if runs were out of memory."""
-        seen = [one // width for one in self.measured if one is not None]
+        seen = [held // width for held in self.measured if held is not None]
         ends = self.device // width if None in self.measured else 0
         return int(max([*seen, ends])) + 1
 
@@ -133,7 +133,7 @@ def judge_fitted(model: ClassModel, rows: ClassRows, estimator: str, judged_on: 
     scores = []
     for width, found in zip(model.widths, _answers(model.network, rows), strict=True):
         labels = np.minimum(rows.labels(width), found.shape[1] - 1)
-        labels = np.where([one is None for one in rows.measured], found.shape[1] - 1, labels)
+        labels = np.where([held is None for held in rows.measured], found.shape[1] - 1, labels)
         scores.append(score_classes(estimator, rows.kind, width, labels, found, judged_on))
     return scores
 
@@ -219,12 +219,12 @@ def _answers(
 ) -> list[NDArray[np.float64]]:
     x = _matrix(rows) if values is None else values
     if isinstance(network, MlpEnsemble):
-        return [np.asarray(one, dtype=np.float64) for one in network.probabilities(x)]
-    sequences = [one[: network.longest] for one in _sequences(rows)]
+        return [np.asarray(of_width, dtype=np.float64) for of_width in network.probabilities(x)]
+    sequences = [sequence[: network.longest] for sequence in _sequences(rows)]
     parts = [
         network.probabilities(sequences[start : start + 256], x[start : start + 256]) for start in range(0, len(x), 256)
     ]
-    return [np.concatenate(one).astype(np.float64) for one in zip(*parts, strict=True)]
+    return [np.concatenate(of_width).astype(np.float64) for of_width in zip(*parts, strict=True)]
 
 
 def _folds(rows: int, folds: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -235,8 +235,8 @@ def _folds(rows: int, folds: int, seed: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _matrix(rows: ClassRows) -> NDArray[np.float64]:
-    return np.array([feature_vector(one) for one in rows.features], dtype=np.float64)
+    return np.array([feature_vector(features) for features in rows.features], dtype=np.float64)
 
 
 def _sequences(rows: ClassRows) -> list[NDArray[np.float64]]:
-    return [np.array(token_vectors(one), dtype=np.float64) for one in rows.features]
+    return [np.array(token_vectors(features), dtype=np.float64) for features in rows.features]

@@ -79,7 +79,7 @@ def fit_sequence_ensemble(
         _fit_sequence(sequences, x, labels, heads, settings, settings.seed + member, on_epoch)
         for member in range(settings.members)
     ]
-    arrays: Arrays = {name: np.stack([one[name] for one in members]) for name in members[0]}
+    arrays: Arrays = {name: np.stack([member[name] for member in members]) for name in members[0]}
     return SequenceEnsemble(arrays, settings.attention_heads, tuple(heads))
 
 
@@ -93,10 +93,10 @@ def _fit_sequence(
     on_epoch: Callable[[], None],
 ) -> dict[str, NDArray[np.float32]]:
     generator = torch.Generator().manual_seed(seed)
-    cut = [one[: settings.longest] for one in sequences]
+    cut = [sequence[: settings.longest] for sequence in sequences]
     mean, scale = _scaling(x)
     token_mean, token_scale = _scaling(np.concatenate(cut))
-    block, present = pad_sequences([((one - token_mean) / token_scale).astype(np.float32) for one in cut])
+    block, present = pad_sequences([((sequence - token_mean) / token_scale).astype(np.float32) for sequence in cut])
     tokens, mask = torch.from_numpy(block), torch.from_numpy(present)
     lengths = mask.sum(dim=1)
     side = torch.from_numpy(((x - mean) / scale).astype(np.float32))

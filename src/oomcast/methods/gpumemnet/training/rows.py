@@ -138,8 +138,8 @@ def read_learning_rows(
         for source in sources:
             opened.append(_opened(str(source), stack))
         counts = [
-            one.count() if isinstance(one, Store) else len(one.runs if isinstance(one, Calibration) else one)
-            for one in opened
+            place.count() if isinstance(place, Store) else len(place.runs if isinstance(place, Calibration) else place)
+            for place in opened
         ]
         if sum(counts) < LEAST_ROWS:
             told = ", ".join(f"{count} of {source}" for count, source in zip(counts, sources, strict=True))
@@ -150,15 +150,15 @@ def read_learning_rows(
         rows: list[LearningRow] = []
         left_out: list[str] = []
         total, done = sum(counts), 0
-        for one, count in zip(opened, counts, strict=True):
-            for found in _rows_of(one):
-                done += isinstance(one, (Store, Calibration))
+        for place, count in zip(opened, counts, strict=True):
+            for found in _rows_of(place):
+                done += isinstance(place, (Store, Calibration))
                 on_progress("capturing", done, total)
                 if isinstance(found, str):
                     left_out.append(found)
                 else:
                     rows.append(found)
-            done += 0 if isinstance(one, (Store, Calibration)) else count
+            done += 0 if isinstance(place, (Store, Calibration)) else count
     if device is not None:
         wanted = tbem.CPU if device.lower() == tbem.CPU else find_gpu(device).name
         rows = [row for row in rows if row.device == wanted]

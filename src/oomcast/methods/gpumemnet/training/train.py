@@ -55,8 +55,8 @@ class Training:
     def as_dict(self) -> dict[str, Any]:
         return {
             "trained": dict(self.artifact.trained),
-            "classes": [one.as_dict() for one in self.classes],
-            "learned": [one.as_dict() for one in self.summaries],
+            "classes": [score.as_dict() for score in self.classes],
+            "learned": [summary.as_dict() for summary in self.summaries],
             "importance": {kind: dict(values) for kind, values in self.importance.items()},
             "notes": list(self.notes),
         }
@@ -80,7 +80,7 @@ def train_estimators(
     if folds < 2:
         raise BadInput(f"at least 2 folds are needed, not {folds}.")
     data, notes = _class_rows(rows)
-    measured = [one for one in (row.simulated() for row in rows) if one is not None]
+    measured = [found for found in (row.simulated() for row in rows) if found is not None]
     scores: list[ClassScore] = []
     models: dict[str, dict[str, ClassModel]] = {estimator: {} for estimator in estimators}
     worth: dict[str, Mapping[str, float]] = {}
@@ -224,27 +224,28 @@ def render_scores(scores: Sequence[ClassScore]) -> list[str]:
         "Classes, each row by a model that had not seen it (precision, recall and F1 weighed by the classes' members):",
         f"  {'estimator':22} {'networks':12} {heads}  judged on",
     ]
-    for one in scores:
-        values = (one.accuracy, one.precision, one.recall, one.f1, one.within_one, one.under)
+    for score in scores:
+        values = (score.accuracy, score.precision, score.recall, score.f1, score.within_one, score.under)
         lines.append(
-            f"  {one.estimator:22} {one.kind:12} {one.width // MIB:5d} {one.rows:6d} "
-            f"{' '.join(f'{value:6.3f}' for value in values)} {one.covered:8.3f}  {one.judged_on}"
+            f"  {score.estimator:22} {score.kind:12} {score.width // MIB:5d} {score.rows:6d} "
+            f"{' '.join(f'{value:6.3f}' for value in values)} {score.covered:8.3f}  {score.judged_on}"
         )
     return lines
 
 
 def render_summaries(summaries: Sequence[Summary]) -> list[str]:
     """By data set, the estimators beneath each other."""
-    widths = sorted({width for one in summaries for width in one.classes})
+    widths = sorted({width for summary in summaries for width in summary.classes})
     heads = " ".join(f"{f'{width} MiB':>9}" for width in widths)
     lines = []
-    for data in sorted({one.data for one in summaries}):
-        own = [one for one in summaries if one.data == data]
+    for data in sorted({summary.data for summary in summaries}):
+        own = [summary for summary in summaries if summary.data == data]
         lines += ["", f"{data}, {own[0].rows} rows:"]
         lines.append(f"  {'estimator':26} {'MRE':>7} {'p90':>7} {'under':>6} {heads}  judged on")
-        for one in own:
-            classes = " ".join(f"{one.classes[width]:9.3f}" for width in widths)
+        for summary in own:
+            classes = " ".join(f"{summary.classes[width]:9.3f}" for width in widths)
             lines.append(
-                f"  {one.estimator:26} {one.mre:7.2%} {one.p90:7.1%} {one.under:6.0%} {classes}  {one.judged_on}"
+                f"  {summary.estimator:26} {summary.mre:7.2%} {summary.p90:7.1%} {summary.under:6.0%} {classes}  "
+                f"{summary.judged_on}"
             )
     return lines
