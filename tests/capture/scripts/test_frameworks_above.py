@@ -1,0 +1,103 @@
+"""What frameworks above torch do, in plain torch: the causes for which `oomcast run` failed on them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oomcast
+from oomcast.estimation import Estimate
+from oomcast.trace import Ending
+
+START = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+
+def step(rows=64):
+    optimizer.zero_grad()
+    model(torch.randn(rows, 1024, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def run(tmp_path: Path, body: str, **options: Any) -> Estimate:
+    script = tmp_path / "train.py"
+    script.write_text(START + textwrap.dedent(body))
+    return oomcast.run(str(script), device="a100-40gb", **options)
+
+
+def ended(answer: Estimate) -> None:
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_files_that_compiled_code_writes_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer is saved by Rust code, which opens the file itself; the folder is one that the script made."""
+    pytest.importorskip("tokenizers")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    body = """
+    import os
+    from tokenizers import Tokenizer, models
+    words = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    step(); step()
+    os.makedirs("out/checkpoint-2")
+    for folder in ("out/checkpoint-2", "there"):
+        words.save(f"{folder}/tokenizer.json", pretty=True)
+        assert Tokenizer.from_file(f"{folder}/tokenizer.json").get_vocab() == {"a": 0}
+        words.model.save(folder)
+        assert sorted(os.listdir(folder)) == ["tokenizer.json", "vocab.json"]
+    """
+    ended(run(tmp_path, body))
+    assert list((tmp_path / "there").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_parameter_is_replaced_by_one_with_its_attributes(tmp_path: Path) -> None:
+    """As accelerate and diffusers fill a model that was built on the meta device."""
+    body = """
+    with torch.device("meta"):
+        layer = nn.Linear(64, 64)
+    for name, old in list(layer.named_parameters()):
+        layer._parameters[name] = type(old)(torch.zeros(old.shape), requires_grad=True, **old.__dict__)
+    layer.cuda()(torch.ones(2, 64, device="cuda"))
+    try:
+        nn.Parameter(torch.zeros(2), colour="red")
+    except TypeError:
+        step(); step()
+    """
+    answer = run(tmp_path, body)
+    ended(answer)
+    assert answer.script is not None
+    assert answer.script.optimizer_steps == 2
+
+
+def test_kinds_of_tensors_of_a_library_go_to_the_gpu(tmp_path: Path) -> None:
+    """Subclasses that only add Python, as fastai's and torchvision's: every result becomes one again."""
+    body = """
+    class Picture(torch.Tensor):
+        pass
+    first = model[0].weight
+    for _ in range(3):
+        picture = torch.ones(64, 1024).as_subclass(Picture).to("cuda")
+        assert isinstance(picture, Picture) and picture.is_cuda
+        out = model(picture * 2)
+        assert isinstance(out, Picture) and out.requires_grad
+        out.square().mean().backward()
+        assert first.grad is not None
+        optimizer.step()
+        optimizer.zero_grad()
+    other = torch.zeros(4).as_subclass(Picture)
+    other.label = "cat"
+    picture.__dict__ = other.__dict__
+    assert picture.label == "cat" and picture.is_cuda and picture.sum().is_cuda
+    assert not isinstance(picture.as_subclass(torch.Tensor), Picture)
+    assert type(picture.cpu()).__name__ == "Picture" and not picture.cpu().is_cuda
+    """
+    ended(run(tmp_path, body))
