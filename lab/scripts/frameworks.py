@@ -65,7 +65,12 @@ FRAMEWORKS: tuple[PublicScript, ...] = (
         f"{_NO_TRAINER} --checkpointing_steps epoch",
         framework_data.language_modeling,
     ),
-    _transformers("text-classification", f"run_glue.py {_PAIRS} {_TRAINER}", framework_data.sentence_pairs),
+    _transformers(
+        "text-classification",
+        f"run_glue.py {_PAIRS} {_TRAINER}",
+        framework_data.sentence_pairs,
+        job=("run_glue.py", {"batch_size": 8, "zero_grad": "after-step"}),
+    ),
     _transformers(
         "text-classification",
         f"accelerate launch run_glue_no_trainer.py {_PAIRS} {_NO_TRAINER}",

@@ -128,13 +128,14 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "train.py {data} --model resnet18 --num-classes 6 -b 8 --epochs 2 --amp",
         ".",
         data.folders_of_pictures,
+        job=("timm_train.py", {"batch_size": 8, "precision": "amp-fp16", "zero_grad": "after-step"}),
     ),
     PublicScript(
         "pytorch/vision",
         "train.py --data-path {data} --model resnet18 -b 8 --epochs 2",
         "references/classification",
         data.folders_of_pictures,
-        job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
+        job=("vision_classification.py", {"batch_size": 8, "zero_grad": "before-backward"}),
     ),
     PublicScript(
         "pytorch/vision",
@@ -166,6 +167,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "imagenet.py fit --model.data_path {data} --model.arch resnet18 --model.batch_size 8 --trainer.max_epochs 2",
         "examples/pytorch/domain_templates",
         data.folders_of_pictures,
+        job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
     ),
     PublicScript("karpathy/minGPT", "python projects/chargpt/chargpt.py", ".", data.one_text, "."),
     PublicScript(
