@@ -101,3 +101,28 @@ def test_kinds_of_tensors_of_a_library_go_to_the_gpu(tmp_path: Path) -> None:
     assert type(picture.cpu()).__name__ == "Picture" and not picture.cpu().is_cuda
     """
     ended(run(tmp_path, body))
+
+
+def test_a_thread_may_work_on_tensors_while_the_script_trains(tmp_path: Path) -> None:
+    """As trainers do that plot the first batches, or write checkpoints, beside the training."""
+    body = """
+    import sys, threading
+    sys.setswitchinterval(1e-6)
+    failed = []
+    def plot(images):
+        try:
+            for side in range(2, 300):
+                (images[:side] * 255).clamp(0, 1).sum(1)
+        except BaseException as error:
+            failed.append(error)
+    for _ in range(3):
+        images = torch.ones(300, 16, device="cuda").cpu()
+        thread = threading.Thread(target=plot, args=(images,))
+        thread.start()
+        for rows in range(2, 200):
+            torch.ones(rows, 8, device="cuda").mul(2).sum()
+        step()
+        thread.join()
+    assert not failed, failed
+    """
+    ended(run(tmp_path, body))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,7 +43,22 @@ _OF_TORCH = ("aten.", "prim.", "prims.", "torchvision.", "fsdp.", "c10d.", "_c10
 
 
 class _FakeMode(FakeTensorMode):
-    """torch's, for eager code: lengths of nested tensors are told apart by number, as eager torch does."""
+    """torch's, for eager code: lengths of nested tensors are told apart by number, as eager torch does.
+
+    That a kernel runs it notes for each thread, as torch's dispatcher does: scripts plot and save in threads.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._of_thread = threading.local()
+        super().__init__(**options)
+
+    @property
+    def in_kernel_invocation(self) -> bool:
+        return getattr(self._of_thread, "in_kernel", False)
+
+    @in_kernel_invocation.setter
+    def in_kernel_invocation(self, value: bool) -> None:
+        self._of_thread.in_kernel = value
 
     def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
         if nt_tensor_id is None:
