@@ -126,3 +126,34 @@ def test_a_thread_may_work_on_tensors_while_the_script_trains(tmp_path: Path) ->
     assert not failed, failed
     """
     ended(run(tmp_path, body))
+
+
+def test_boxes_that_a_detector_suppresses_are_all_kept(tmp_path: Path) -> None:
+    """torchvision's operator by its schema alone, as where its compiled code was made for another torch."""
+    body = """
+    if not hasattr(torch.ops.torchvision, "nms"):
+        library = torch.library.Library("torchvision", "DEF")
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    boxes = torch.rand(1000, 4, device="cuda")
+    kept = torch.ops.torchvision.nms(boxes, boxes[:, 0], 0.5)
+    assert kept.shape == (1000,) and kept.dtype == torch.int64 and kept.is_cuda
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    ended(answer)
+    assert any("nms depends on data: all boxes are kept" in sentence for sentence in answer.assumptions)
+
+
+def test_a_detector_without_compiled_operators(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from importlib.util import find_spec
+
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    body = """
+    from torchvision.ops import nms
+    step(); step()
+    boxes = torch.rand(100, 4, device="cuda")
+    assert nms(boxes, boxes[:, 0], 0.5).shape == (100,)
+    """
+    ended(run(tmp_path, body))
