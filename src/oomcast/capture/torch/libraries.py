@@ -103,9 +103,8 @@ def install_libraries(patches: Patches, recorder: Recorder) -> None:
     bitsandbytes = sys.modules.get("bitsandbytes.functional")
     if bitsandbytes is not None and getattr(bitsandbytes.get_paged, "__module__", "") == "bitsandbytes.functional":
         _install_paging(patches, recorder, bitsandbytes)
-    vision = sys.modules.get("torchvision.ops")
-    if vision is not None and not sys.modules["torchvision.extension"]._has_ops():
-        _install_vision(patches, recorder)
+    if "torchvision.ops.boxes" in sys.modules and not sys.modules["torchvision.extension"]._has_ops():
+        _install_vision(patches)
 
 
 def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> None:
@@ -125,22 +124,8 @@ def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> 
         patches.set(bitsandbytes, name, lambda *args, **kwargs: None)
 
 
-def _install_vision(patches: Patches, recorder: Recorder) -> None:
-    """torchvision without its compiled operators, as where it was built for another torch.
-
-    Of `nms` no more is needed than its schema. `roi_align` has Python code beside its kernel: it runs, and is told.
-    """
-    boxes, regions = sys.modules["torchvision.ops.boxes"], sys.modules["torchvision.ops.roi_align"]
-    if getattr(boxes._assert_has_ops, "__module__", "") != "torchvision.extension":
-        return
-    align = regions._roi_align
-
-    def told(*args: Any, **kwargs: Any) -> Any:
-        recorder.ledger.note_unsupported(
-            "torchvision's roi_align: its compiled kernel does not load here; its Python code, which was followed, "
-            "takes more memory"
-        )
-        return align(*args, **kwargs)
-
-    patches.set(boxes, "_assert_has_ops", lambda: None)
-    patches.set(regions, "_roi_align", told)
+def _install_vision(patches: Patches) -> None:
+    """torchvision without its compiled operators, as where it was built for another torch: `nms` needs its schema."""
+    boxes = sys.modules["torchvision.ops.boxes"]
+    if getattr(boxes._assert_has_ops, "__module__", "") == "torchvision.extension":
+        patches.set(boxes, "_assert_has_ops", lambda: None)
