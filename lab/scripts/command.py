@@ -18,6 +18,7 @@ from typing import Any
 
 from oomcast.errors import BadInput, OomcastError
 
+from .frameworks import FRAMEWORKS
 from .table import SCRIPTS, PublicScript
 
 __all__ = ["add_to"]
@@ -54,7 +55,9 @@ def add_to(commands: Any) -> None:
         description="Run public training scripts, unmodified, on tiny data: what is seen of each.",
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="where the repositories are kept, as owner+name")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only scripts whose name has this in it")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="WORD", help="only scripts whose name or line has this in it"
+    )
     parser.add_argument("--device", default="a100-40gb", metavar="GPU")
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -62,7 +65,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = [one for one in SCRIPTS if not options.only or any(word in one.name for word in options.only)]
+    chosen = [one for one in (*SCRIPTS, *FRAMEWORKS) if not options.only or _is_meant(one, options.only)]
     if not chosen:
         raise BadInput("no script of the table has such a name.")
     outcomes = []
@@ -79,6 +82,10 @@ def run(options: argparse.Namespace) -> int:
         count = len(outcomes)
         print(f"{full} of {count} give a full step, {survived} survive what follows, {clean} wrote nowhere else.")
     return 0
+
+
+def _is_meant(script: PublicScript, words: list[str]) -> bool:
+    return any(word in f"{script.name} {script.line}" for word in words)
 
 
 def _line(outcome: _Outcome) -> str:
@@ -117,7 +124,12 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
     os.chdir(folder)
     try:
         sys.stderr.write(f"{script.name}\n")
-        answer = oomcast.run(shlex.split(line), device=options.device, time_limit=options.time_limit)
+        answer = oomcast.run(
+            shlex.split(line),
+            device=options.device,
+            time_limit=options.time_limit,
+            worst_batch=script.worst_batch,
+        )
     except OomcastError as error:
         return _Outcome(script.name, said=str(error), writes_outside=_changed(before, _files(checkout)))
     finally:

@@ -7,13 +7,11 @@ import struct
 from pathlib import Path
 
 __all__ = [
-    "bert_and_text",
     "chair_pictures",
     "coco",
     "cora",
     "fashion",
     "folders_of_pictures",
-    "gpt_and_text",
     "llm_c_tokens",
     "masks",
     "mnist",
@@ -23,6 +21,10 @@ __all__ = [
     "planetoid",
     "proteins",
     "ptb",
+    "save_pretrained",
+    "save_tokenizer",
+    "sentences",
+    "text_files",
     "token_files",
     "voc",
     "wikitext",
@@ -106,7 +108,7 @@ def llm_c_tokens(folder: Path, tokens: int = 200_000) -> None:
 
 def one_text(folder: Path, name: str = "input.txt") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("\n".join(_sentences(2000)))
+    (folder / name).write_text("\n".join(sentences(2000)))
 
 
 def ptb(folder: Path) -> None:
@@ -154,7 +156,6 @@ def coco(root: Path) -> None:
                 "area": 4800,
                 "iscrowd": 0,
                 "segmentation": [[10 + 20 * k, 10, 70 + 20 * k, 10, 70 + 20 * k, 90, 10 + 20 * k, 90]],
-                "keypoints": [],
             }
             for number, (image, k) in enumerate(boxes)
         ]
@@ -229,19 +230,19 @@ def planetoid(root: Path) -> None:
     (folder / "ind.cora.test.index").write_text("\n".join(str(n) for n in range(600, 1600)) + "\n")
 
 
-def _sentences(count: int, longest: int = 24) -> list[str]:
+def sentences(count: int, longest: int = 24) -> list[str]:
     generator = random.Random(3)
     return [" ".join(generator.choices(_WORDS, k=generator.randint(4, longest))) for _ in range(count)]
 
 
-def _text_files(folder: Path) -> None:
+def text_files(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.txt").write_text("\n".join(_sentences(3000)))
-    (folder / "validation.txt").write_text("\n".join(_sentences(400)))
+    (folder / "train.txt").write_text("\n".join(sentences(3000)))
+    (folder / "validation.txt").write_text("\n".join(sentences(400)))
     for name, count in (("train", 300), ("validation", 60)):
         lines = [
             f'"{one}","{two}",{n % 2}'
-            for n, (one, two) in enumerate(zip(_sentences(count), _sentences(count, 40), strict=True))
+            for n, (one, two) in enumerate(zip(sentences(count), sentences(count, 40), strict=True))
         ]
         (folder / f"{name}.csv").write_text("sentence1,sentence2,label\n" + "\n".join(lines))
 
@@ -250,7 +251,7 @@ def wikitext(folder: Path) -> None:
     """The three files that word_language_model reads."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test"):
-        (folder / f"{name}.txt").write_text("\n".join(_sentences(2000)))
+        (folder / f"{name}.txt").write_text("\n".join(sentences(2000)))
 
 
 def cora(folder: Path) -> None:
@@ -262,7 +263,7 @@ def cora(folder: Path) -> None:
     (folder / "cora.cites").write_text("\n".join(f"{n}\t{(n * 7 + 1) % 1600}" for n in range(1600)))
 
 
-def _tokenizer(folder: Path, kind: str) -> None:
+def save_tokenizer(folder: Path, kind: str, **settings: object) -> None:
     """A word tokenizer with that model's special tokens, and a configuration of two layers."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -281,11 +282,11 @@ def _tokenizer(folder: Path, kind: str) -> None:
         eos_token="<|endoftext|>",
         model_max_length=128,
     ).save_pretrained(folder)
-    layers = {"num_hidden_layers": 2} if kind == "bert" else {"n_layer": 2}
-    _pretrained(folder, kind, vocab_size=1024, **layers)
+    settings = settings or {"num_hidden_layers" if kind == "bert" else "n_layer": 2}
+    save_pretrained(folder, kind, vocab_size=1024, **settings)
 
 
-def _pretrained(folder: Path, kind: str, **settings: object) -> None:
+def save_pretrained(folder: Path, kind: str, **settings: object) -> None:
     """A model with its weights, which are random."""
     from oomcast.capture.torch.jobs.vision import prepare_torchvision
 
@@ -293,13 +294,3 @@ def _pretrained(folder: Path, kind: str, **settings: object) -> None:
     from transformers import AutoConfig, AutoModel
 
     AutoModel.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder)
-
-
-def bert_and_text(folder: Path) -> None:
-    _text_files(folder)
-    _tokenizer(folder / "bert", "bert")
-
-
-def gpt_and_text(folder: Path) -> None:
-    _text_files(folder)
-    _tokenizer(folder / "gpt2", "gpt2")

@@ -27,6 +27,8 @@ class PublicScript:
     """A folder of the repository that its authors put on PYTHONPATH."""
     job: tuple[str, dict[str, object]] | None = None
     """The same training as a job with its options, where one can be written; files are those of `jobs/`."""
+    worst_batch: bool = False
+    """Whether the largest batch is looked for."""
 
     @property
     def name(self) -> str:
@@ -46,10 +48,6 @@ def _gan(folder: str) -> PublicScript:
     )
 
 
-def _hf(folder: str, line: str, make: Callable[[Path], None]) -> PublicScript:
-    return PublicScript("huggingface/transformers", line, f"examples/pytorch/{folder}", make)
-
-
 def _lightning(folder: str, line: str) -> PublicScript:
     place = "../../Datasets" if folder.startswith("pytorch") else "../../../Datasets"
     return PublicScript("Lightning-AI/pytorch-lightning", line, f"examples/{folder}", data.mnist, place)
@@ -62,10 +60,6 @@ def _tutorial(folder: str, make: Callable[[Path], None], place: str) -> PublicSc
 def _graphs(line: str, make: Callable[[Path], None], place: str) -> PublicScript:
     return PublicScript("pyg-team/pytorch_geometric", line, "examples", make, f"../data/{place}")
 
-
-_TEXT = "--train_file {data}/train.txt --validation_file {data}/validation.txt"
-_NO_TRAINER = "--output_dir out --num_train_epochs 2 --per_device_train_batch_size 8"
-_TRAINER = "--do_train --output_dir out --num_train_epochs 1 --per_device_train_batch_size 8"
 
 SCRIPTS: tuple[PublicScript, ...] = (
     PublicScript(
@@ -129,34 +123,19 @@ SCRIPTS: tuple[PublicScript, ...] = (
     _gan("began"),
     _gan("cogan"),
     PublicScript("milesial/Pytorch-UNet", "WANDB_MODE=disabled python train.py --amp -b 4", ".", data.masks, "data"),
-    _hf(
-        "language-modeling",
-        f"run_clm.py --config_name {{data}}/gpt2 --tokenizer_name {{data}}/gpt2 {_TEXT} {_TRAINER}",
-        data.gpt_and_text,
-    ),
-    _hf(
-        "language-modeling",
-        f"run_mlm.py --config_name {{data}}/bert --tokenizer_name {{data}}/bert {_TEXT} {_TRAINER}",
-        data.bert_and_text,
-    ),
-    _hf(
-        "language-modeling",
-        f"accelerate launch --mixed_precision bf16 run_clm_no_trainer.py --model_name_or_path {{data}}/gpt2 {_TEXT} "
-        f"{_NO_TRAINER} --block_size 64",
-        data.gpt_and_text,
-    ),
     PublicScript(
         "huggingface/pytorch-image-models",
         "train.py {data} --model resnet18 --num-classes 6 -b 8 --epochs 2 --amp",
         ".",
         data.folders_of_pictures,
+        job=("timm_train.py", {"batch_size": 8, "precision": "amp-fp16", "zero_grad": "after-step"}),
     ),
     PublicScript(
         "pytorch/vision",
         "train.py --data-path {data} --model resnet18 -b 8 --epochs 2",
         "references/classification",
         data.folders_of_pictures,
-        job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
+        job=("vision_classification.py", {"batch_size": 8, "zero_grad": "before-backward"}),
     ),
     PublicScript(
         "pytorch/vision",
@@ -177,8 +156,8 @@ SCRIPTS: tuple[PublicScript, ...] = (
         data.fashion,
     ),
     PublicScript("Lightning-AI/pytorch-lightning", "bug_report_model.py", "examples/pytorch/bug_report"),
-    _lightning("pytorch/basics", "autoencoder.py fit --trainer.max_epochs 2"),
-    _lightning("pytorch/basics", "backbone_image_classifier.py fit --trainer.max_epochs 2"),
+    _lightning("pytorch/basics", "autoencoder.py --trainer.max_epochs 2"),
+    _lightning("pytorch/basics", "backbone_image_classifier.py --trainer.max_epochs 2"),
     _lightning("fabric/kfold_cv", "train_fabric.py --epochs 2"),
     _lightning("fabric/build_your_own_trainer", "run.py"),
     PublicScript("Lightning-AI/pytorch-lightning", "reinforce_learn_Qnet.py", "examples/pytorch/domain_templates"),
@@ -188,6 +167,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "imagenet.py fit --model.data_path {data} --model.arch resnet18 --model.batch_size 8 --trainer.max_epochs 2",
         "examples/pytorch/domain_templates",
         data.folders_of_pictures,
+        job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
     ),
     PublicScript("karpathy/minGPT", "python projects/chargpt/chargpt.py", ".", data.one_text, "."),
     PublicScript(
@@ -222,12 +202,5 @@ SCRIPTS: tuple[PublicScript, ...] = (
         "examples/fabric/image_classifier",
         data.mnist,
         "../../../Datasets",
-    ),
-    PublicScript(
-        "huggingface/diffusers",
-        "accelerate launch train_unconditional.py --train_data_dir {data} --resolution 64 --train_batch_size 4 "
-        "--num_epochs 1 --output_dir out --ddpm_num_inference_steps 20",
-        "examples/unconditional_image_generation",
-        lambda folder: data.folders_of_pictures(folder, ("train",)),
     ),
 )

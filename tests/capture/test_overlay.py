@@ -121,6 +121,14 @@ def test_folders_are_made_listed_entered_and_removed(box: Path) -> None:
     as_a_job(work)
 
 
+def test_a_folder_that_was_made_is_scanned_while_it_is_empty(box: Path) -> None:
+    def work() -> Any:
+        os.makedirs("made/empty")
+        return [entry.name for entry in os.scandir("made/empty")], list(Path("made/empty").glob("checkpoint-*"))
+
+    assert as_a_job(work) == "([], [])"
+
+
 def test_files_are_moved_copied_and_removed(box: Path) -> None:
     def work() -> None:
         write("new.part", "whole")

@@ -81,3 +81,17 @@ def test_a_script_passes_through_json_with_its_line() -> None:
     spec = Spec.of_script(script, Place("t4"), Effort())
     assert Spec.from_dict(spec.as_dict()) == spec
     assert spec.workload.job.reference == "train.py --name 'two words'"
+
+
+def test_a_command_of_a_package_is_its_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`yolo train …`: a file on the PATH whose first line names Python."""
+    for name, first in (("yolo", "#!/opt/venv/bin/python3.11"), ("other", "#!/bin/sh")):
+        command = tmp_path / "bin" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f"{first}\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    launch = read_launch(["yolo", "train", "epochs=2"])
+    assert (launch.target, launch.arguments) == (str(tmp_path / "bin" / "yolo"), ("train", "epochs=2"))
+    with pytest.raises(BadInput, match="'other' is a command that is no Python script"):
+        read_launch(["other"])

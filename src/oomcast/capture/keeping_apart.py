@@ -301,7 +301,8 @@ def _scanning(overlay: Overlay) -> Callable[..., Any]:
             entries: dict[str, Any] = {}
             for folder in folders if os.path.isdir(folders[0]) else folders[:1]:
                 with (
-                    contextlib.suppress(OSError) if entries else contextlib.nullcontext(),
+                    # The first must be there; a folder that the job made has nothing of before beneath it.
+                    contextlib.nullcontext() if folder == folders[0] else contextlib.suppress(OSError),
                     REAL.scandir(folder) as real,
                 ):
                     for entry in real:

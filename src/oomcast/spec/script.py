@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,10 +153,22 @@ def _module(name: str, arguments: list[str], variables: dict[str, str]) -> Launc
 
 def _file(path: str, arguments: list[str], variables: dict[str, str]) -> Launch:
     if not os.path.exists(path):
-        raise BadInput(f"there is no script {path!r}.")
+        path = _command(path)
     if os.path.isdir(path) and not os.path.isfile(os.path.join(path, "__main__.py")):
         raise BadInput(f"{path!r} is a folder without a __main__.py; give the script itself.")
     return Launch(path, tuple(arguments), False, variables)
+
+
+def _command(name: str) -> str:
+    """The file behind a command that a Python package brought (`yolo train …`), as a shell finds it."""
+    found = None if os.path.dirname(name) else shutil.which(name)
+    if found is None:
+        raise BadInput(f"there is no script {name!r}.")
+    with open(found, "rb") as file:
+        first = file.readline(200)
+    if not (first.startswith(b"#!") and b"python" in first):
+        raise BadInput(f"{name!r} is a command that is no Python script; give the script that it starts.")
+    return found
 
 
 def _options_before(words: list[str], switches: Iterable[str]) -> tuple[dict[str, str], list[str]]:

@@ -103,6 +103,8 @@ def install_libraries(patches: Patches, recorder: Recorder) -> None:
     bitsandbytes = sys.modules.get("bitsandbytes.functional")
     if bitsandbytes is not None and getattr(bitsandbytes.get_paged, "__module__", "") == "bitsandbytes.functional":
         _install_paging(patches, recorder, bitsandbytes)
+    if "torchvision.ops.boxes" in sys.modules and not sys.modules["torchvision.extension"]._has_ops():
+        _install_vision(patches)
 
 
 def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> None:
@@ -120,3 +122,10 @@ def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> 
     patches.set(bitsandbytes, "get_paged", get_paged)
     for name in ("prefetch_tensor", "elementwise_func"):  # by address, in compiled code; no memory hangs on them
         patches.set(bitsandbytes, name, lambda *args, **kwargs: None)
+
+
+def _install_vision(patches: Patches) -> None:
+    """torchvision without its compiled operators, as where it was built for another torch: `nms` needs its schema."""
+    boxes = sys.modules["torchvision.ops.boxes"]
+    if getattr(boxes._assert_has_ops, "__module__", "") == "torchvision.extension":
+        patches.set(boxes, "_assert_has_ops", lambda: None)

@@ -36,6 +36,7 @@ from .functions import VirtualDevice, shown_device_property
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
 from .libraries import install_libraries
+from .native_files import install_native_files
 from .parameters import FakeParameter, install_parameters
 from .patches import Patches
 from .personality import Personality, Platform, before
@@ -386,6 +387,7 @@ def _install_late(patches: Patches, virtual: VirtualGpu) -> None:
         # transformers takes fake tensors for a tracer's, and then builds masks that it skips in a real run.
         patches.set(library, "is_fake_tensor", _is_never_fake)
     install_libraries(patches, virtual.recorder)
+    install_native_files(patches)
     flex = flex_module()
     if flex is not None and getattr(flex.flex_attention_hop, "__module__", "").partition(".")[0] == "torch":
 

@@ -17,7 +17,7 @@ from .operator_names import by_operator
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["RULES"]
+__all__ = ["LATE_KERNELS", "RULES"]
 
 
 def _read_scalar(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -221,6 +221,24 @@ def _embedding(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any])
             raise GpuIndexError(f"index {highest} is out of range for an embedding of {rows} rows")
     return NotImplemented
 
+
+def _nms(recorder: Recorder, args: Any) -> torch.Tensor:
+    """torchvision's, whose kernel sorts the boxes and compares each with all, a bit for each pair.
+
+    https://github.com/pytorch/vision/blob/main/torchvision/csrc/ops/cuda/nms_kernel.cu
+    """
+    boxes = args[0]
+    count = boxes.shape[0]
+    recorder.ledger.assume("nms depends on data: all boxes are kept", about_data=True)
+    recorder.borrow(
+        "torchvision.nms", (boxes.numel() * boxes.element_size(), count * 8, count, count * -(-count // 64) * 8)
+    )
+    with recorder.fake_mode:
+        return _new(boxes, (count,), torch.int64)
+
+
+LATE_KERNELS: dict[str, Any] = {"torchvision::nms": _nms}
+"""Of libraries that a job loads when it pleases, by name: operators whose output size depends on data."""
 
 RULES: dict[Any, Any] = by_operator(
     {

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .devices import HOST, to_real_device
@@ -23,19 +23,43 @@ __all__ = ["FakeParameter", "fake_class", "install_parameters"]
 _classes: dict[type, Any] = {}
 
 
+_OF_FAKES = frozenset(vars(FakeTensor(FakeTensorMode(), torch.empty(0, device="meta"), HOST)))
+
+
+def _is_of_a_fake(name: str) -> bool:
+    """Loaders hand a parameter's `__dict__`, which on a GPU is empty, to the class of the one that takes its place."""
+    return name in _OF_FAKES or name.startswith("_oomcast_")
+
+
+_attributes: Any = vars(torch.Tensor)["__dict__"]
+
+
+def _set_attributes(tensor: Any, given: dict[str, Any]) -> None:
+    """Libraries hand all attributes of one tensor to another; what makes it a fake, and its value, stay its own."""
+    own = {name: value for name, value in _attributes.__get__(tensor).items() if _is_of_a_fake(name)}
+    _attributes.__set__(tensor, {**{name: value for name, value in given.items() if not _is_of_a_fake(name)}, **own})
+
+
 def fake_class(cls: type) -> Any:
     """The class of fake tensors that are, to Python code, of class `cls`, a tensor subclass that does not dispatch."""
     if issubclass(cls, FakeTensor):
         return cls
+    if cls is torch.Tensor:
+        return FakeTensor
     known = _classes.get(cls)
     if known is None:
         names: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        names["__dict__"] = property(_attributes.__get__, _set_attributes)
         later = getattr(cls, "cls_to_become", None)  # what a lazy parameter turns into
         if isinstance(later, type):
             names["cls_to_become"] = fake_class(later)
             names["shape"] = torch._C.TensorBase.shape  # fake kernels ask for it, though there is none yet
         metaclass: Any = type(cls)
         known = _classes[cls] = metaclass(cls.__name__, (cls, FakeTensor), names)
+        # Torch takes its way with functions from a class that dispatches, as fake tensors do; libraries count on it.
+        known.__torch_function__ = next(
+            vars(base)["__torch_function__"] for base in cls.__mro__ if "__torch_function__" in vars(base)
+        )
     return known
 
 
@@ -57,7 +81,10 @@ def install_parameters(patches: Patches, recorder: Recorder) -> None:
         tensor.__class__ = fake_class(cls)
         return tensor
 
-    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True, **attributes: Any) -> Any:
+        strange = [name for name in attributes if not _is_of_a_fake(name)]
+        if strange:
+            raise TypeError(f"Parameter.__new__() got an unexpected keyword argument '{strange[0]}'")
         if data is None:
             data = torch.empty(0)
         if type(data) in (torch.Tensor, nn.Parameter):
@@ -76,6 +103,17 @@ def install_parameters(patches: Patches, recorder: Recorder) -> None:
             return make_subclass(cls, data, *args, **options)
         return fake_of_class(cls, data, bool(args[0]) if args else options.get("require_grad", False))
 
+    turn_into = torch.Tensor.as_subclass
+
+    def as_subclass(tensor: torch.Tensor, cls: Any) -> Any:
+        """By which results of a library's own kind of tensor become one again: a view, with its gradients."""
+        if not isinstance(tensor, FakeTensor) or not (issubclass(cls, FakeTensor) or _is_plain(cls)):
+            return turn_into(tensor, cls)
+        with torch._C.DisableTorchFunctionSubclass():
+            out = torch.ops.aten.alias(tensor)
+        out.__class__ = fake_class(cls)
+        return out
+
     make_wrapper = torch.Tensor._make_wrapper_subclass
 
     def make_around(cls: Any, *args: Any, **options: Any) -> Any:
@@ -87,6 +125,7 @@ def install_parameters(patches: Patches, recorder: Recorder) -> None:
     patches.set(torch.Tensor, "_make_wrapper_subclass", staticmethod(make_around))
     patches.set(nn.Parameter, "__new__", staticmethod(new_parameter))
     patches.set(torch.Tensor, "_make_subclass", staticmethod(make))
+    patches.set(torch.Tensor, "as_subclass", as_subclass)
     patches.set(nn.Module, "_apply", _apply)
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.nested._internal.nested_int import NestedIntNode
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
@@ -21,7 +27,7 @@ from .gradients import as_on_cuda
 from .job_settings import JobSettings
 from .kernels import KERNELS
 from .libraries import custom_scratch
-from .operators import RULES
+from .operators import LATE_KERNELS, RULES
 from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, assumptions, internal_scratch
 from .personality.overrides import composite as whole
 from .personality.reductions import reduction_scratch
@@ -42,7 +48,22 @@ _OF_TORCH = ("aten.", "prim.", "prims.", "torchvision.", "fsdp.", "c10d.", "_c10
 
 
 class _FakeMode(FakeTensorMode):
-    """torch's, for eager code: lengths of nested tensors are told apart by number, as eager torch does."""
+    """torch's, for eager code: lengths of nested tensors are told apart by number, as eager torch does.
+
+    That a kernel runs it notes for each thread, as torch's dispatcher does: scripts plot and save in threads.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._of_thread = threading.local()
+        super().__init__(**options)
+
+    @property
+    def in_kernel_invocation(self) -> bool:
+        return getattr(self._of_thread, "in_kernel", False)
+
+    @in_kernel_invocation.setter
+    def in_kernel_invocation(self, value: bool) -> None:
+        self._of_thread.in_kernel = value
 
     def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
         if nt_tensor_id is None:
@@ -150,7 +171,7 @@ class Recorder(TorchDispatchMode):
         if sizes is None:
             self.ledger.note_unsupported(f"custom operator {operator_name(func)}: only its outputs are counted")
         else:
-            self._borrow(func, sizes)
+            self.borrow(func, sizes)
 
     def all_fake(self, args: Any) -> Any:
         """Arguments with the host's real tensors among them as fakes."""
@@ -179,7 +200,10 @@ class Recorder(TorchDispatchMode):
                 with torch.inference_mode(False), torch.no_grad():
                     return self._fake_kernels(func, types, args, kwargs)
             return self._fake_kernels(func, types, args, kwargs)
-        except UnsupportedOperatorException:
+        except (UnsupportedOperatorException, DynamicOutputShapeException):
+            late = LATE_KERNELS.get(func.name())
+            if late is not None:
+                return late(self, args)
             if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutograd"):
                 raise
             with self:  # made of other operators, which can be followed
@@ -308,9 +332,9 @@ class Recorder(TorchDispatchMode):
         sizes = internal_scratch(func, args, kwargs, out) or reduction_scratch(func, args, kwargs, self._gpu)
         if not sizes or not any(sizes) or not _on_virtual_gpu(args):
             return
-        self._borrow(func, sizes)
+        self.borrow(func, sizes)
 
-    def _borrow(self, func: Any, sizes: Sequence[int]) -> None:
+    def borrow(self, func: Any, sizes: Sequence[int]) -> None:
         if self._pending is not None:
             return
         module, source = self.scope.here()

@@ -103,7 +103,11 @@ class _Session:
         self._watch = StepWatch(
             virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, spec.effort.time_limit
         )
-        self._batches = BatchChooser(synthetic=script.synthetic_data, worst_first=script.worst_batch)
+        self._batches = BatchChooser(
+            synthetic=script.synthetic_data,
+            worst_first=script.worst_batch,
+            as_data_code=virtual.recorder.real_host,
+        )
         self._memory: ForwardMemory | None = None
         self._deadline = time.monotonic() + spec.effort.time_limit
         self._ending = threading.Lock()

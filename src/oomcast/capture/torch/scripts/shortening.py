@@ -10,7 +10,7 @@ even so an epoch takes long, its data loader ends it early.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch.utils.data import dataloader as _dataloader
 from ....trace import Category, Phase
 from ..machine import VirtualGpu
 from ..patches import Patches
-from .batches import BatchChooser, batches_of_an_epoch
+from .batches import BatchChooser, batches_of_an_epoch, handed_out
 from .watching import StepWatch, is_about
 
 __all__ = ["ForwardMemory", "install_shortening"]
@@ -357,6 +357,11 @@ class _Epoch:
 
 def _copied(batch: Any) -> tuple[Any, Any]:
     """The same tensors in containers of their own, and the batch's form; None where it is more than those."""
+    form = _form_of_batch(batch)
+    return (None, None) if form is None else (handed_out(batch), form)
+
+
+def _form_of_batch(batch: Any) -> Any:
     leaves, spec = tree_flatten(batch)
     form: list[Any] = []
     for leaf in leaves:
@@ -364,9 +369,11 @@ def _copied(batch: Any) -> tuple[Any, Any]:
             form.append((tuple(leaf.shape), leaf.dtype))
         elif isinstance(leaf, (*_PLAIN, bytes)):
             form.append(type(leaf))
+        elif isinstance(leaf, Mapping) and (inner := _form_of_batch(dict(leaf))) is not None:  # of transformers
+            form.append((type(leaf), inner))
         else:
-            return None, None
-    return tree_unflatten(leaves, spec), (tuple(form), str(spec))
+            return None
+    return tuple(form), str(spec)
 
 
 def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, batches: BatchChooser) -> None:
@@ -383,12 +390,13 @@ def _install_loaders(patches: Patches, virtual: VirtualGpu, watch: StepWatch, ba
         try:
             if epoch.may_end(watch):
                 raise StopIteration
-            if (repeated := epoch.again(watch)) is not None:
-                if epoch.batches > batches_of_an_epoch(iterator):
+            length = batches_of_an_epoch(iterator)
+            if length is not None and (repeated := epoch.again(watch)) is not None:
+                if epoch.batches > length:
                     raise StopIteration
                 batches.repeated += 1
                 return repeated
-            return epoch.got(batches.next(iterator, epoch.batches - 1, following))
+            return epoch.got(batches.next(iterator, epoch.batches - 1, following, steady=watch.is_steady))
         except StopIteration:
             iterator._oomcast_epoch = None  # a persistent iterator is used for the next epoch as well
             watch.epoch_ended()
