@@ -20,11 +20,11 @@ SMALL = {
 
 @pytest.mark.parametrize("template", SMALL)
 def test_a_template_is_captured_from_tensorflows_graph(template: str) -> None:
-    trace = case_trace(template, SMALL[template], 2, graph="keras")
+    trace = case_trace(template, {**SMALL[template], "optimizer": "adam"}, 2, graph="keras")
     figures = static_value(trace)
     state = sum(made.nbytes for made in trace.allocations if made.category is Category.OPTIMIZER_STATE)
     assert figures.total > figures.parameters > 0
-    assert state >= 0.9 * figures.parameters  # the template's own optimizer, Adam or momentum, is followed
+    assert state >= 1.9 * figures.parameters  # the case's own optimizer is followed
 
 
 def test_the_version_of_a_module_that_is_not_called_as_its_package() -> None:

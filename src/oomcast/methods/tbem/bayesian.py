@@ -230,7 +230,7 @@ def average_polynomials(
         figures=figures,
         noise=math.sqrt(sum(one.probability * one.noise**2 for one in found)),
         runs=variables,
-        left=np.linalg.solve(near, response - columns @ coefficients),
+        left=np.asarray(np.linalg.solve(near, response - columns @ coefficients), dtype=np.float64),
         cv_error_=_left_out_error(design, target, weights, found),
         unit=unit,
         scale=relative,
