@@ -82,7 +82,7 @@ def main() -> int:
     if given.page:
         given.page.write_text(campaign_html(list(gaps.values())), encoding="utf-8")
     outcomes = [_fits(gaps)]
-    pools = {name: fitted(campaigns[name], known[name], POOL) for name in names if pool_file(known[name]).exists()}
+    pools = {name: pooled(gaps[name], known[name]) for name in names if pool_file(known[name]).exists()}
     outcomes += [judge_designs(campaigns, pools)] if pools else []
     if not given.names:
         outcomes += [_bayesian(gaps), _carried(campaigns, gaps)]
@@ -103,10 +103,16 @@ def pool_file(campaign: Path) -> Path:
     return campaign.with_suffix(POOL)
 
 
-def fitted(campaign: Campaign, file: Path, ending: str = RUNS) -> Gap:
+def fitted(campaign: Campaign, file: Path) -> Gap:
     """The fit of the runs that lie beside the campaign's file."""
-    plain = json.loads(file.with_suffix(ending).read_text(encoding="utf-8"))
+    plain = json.loads(runs_file(file).read_text(encoding="utf-8"))
     return fit_gap(campaign, [_row(row) for row in plain["rows"]], plain["environment"], graph=plain["graph"])
+
+
+def pooled(gap: Gap, file: Path) -> Gap:
+    """The campaign with the runs of its pool in place of its own, to be fitted to some of them."""
+    plain = json.loads(pool_file(file).read_text(encoding="utf-8"))
+    return dataclasses.replace(gap, rows=tuple(map(_row, plain["rows"])), environment=plain["environment"], ratios=())
 
 
 def _row(plain: dict[str, Any]) -> GapRow:
