@@ -28,7 +28,7 @@ test: setup
 # Frameworks do not share an environment: each one's tests run in their own and are skipped elsewhere.
 .venv-tensorflow/.installed: pyproject.toml constraints-tensorflow.txt
 	$(PYTHON) -m venv .venv-tensorflow
-	.venv-tensorflow/bin/pip install -q -c constraints-tensorflow.txt -e . tensorflow-cpu keras pytest hypothesis
+	.venv-tensorflow/bin/pip install -q -c constraints-tensorflow.txt -e ".[campaign]" tensorflow-cpu keras pytest hypothesis
 	touch $@
 
 test-tensorflow: .venv-tensorflow/.installed

@@ -1,9 +1,9 @@
 """`python -m lab bench tbem`: testing-based estimation on real runs, and the tables of docs/howto/campaigns.md.
 
-The runs are in lab/benchmarks/campaigns/*.runs.json, so that every fit and table is made again in seconds. With
---measure DIR they are measured anew there (what was interrupted goes on) and written over; Keras runs where
---python keras=PATH says. --capture keeps what was measured and makes the static figures anew, for when the rules of SGV
-have changed. Exit code 1 if a bar is missed.
+The runs are in lab/benchmarks/campaigns/*.runs.json, and those that designs are judged on in *.pool.json, so that every
+fit and table is made again without measuring. With --measure DIR they are measured anew there (what was interrupted
+goes on) and written over; Keras runs where --python keras=PATH says. --capture keeps what was measured and makes the
+static figures anew, for when the rules of SGV have changed. Exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from oomcast.methods.measure import STEADY_MALLOC, Conditions, Limits, Progress, Store
+from oomcast.methods.measure import STEADY_MALLOC, Conditions, Limits, Progress, Store, run_campaign
 from oomcast.methods.tbem import (
     Campaign,
     Gap,
@@ -29,13 +28,13 @@ from oomcast.methods.tbem import (
     fit_campaign,
     fit_gap,
     measure_campaign,
-    most_telling,
     read_campaign,
     refit,
     static_value,
 )
 
 from .report import Bar, Outcome, console, print_outcome
+from .tbem_designs import SHARE_OF_RUNS, designed, judge_designs, pool_cases
 
 CAMPAIGNS = Path(__file__).parent / "campaigns"
 MOST_ERROR = 0.03
@@ -43,7 +42,6 @@ LEAST_CHECKS = 40
 MOST_RUNS = 20
 BAYESIAN_CAMPAIGN = "_bayesian"
 """The end of the name of a campaign that a Bayesian design chose, beside the one of an array."""
-SHARE_OF_RUNS = 0.7
 CARRIED_RUNS = 5
 MOST_CARRIED_ERROR = 0.04
 CARRIED = (
@@ -57,6 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab bench tbem", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="campaigns (default: all whose runs are here)")
     parser.add_argument("--measure", type=Path, metavar="DIR", help="measure what DIR does not hold yet, and keep it")
+    parser.add_argument("--pools", action="store_true", help="with --measure: the pools that designs are judged on")
     parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PATH")
     parser.add_argument("--default-malloc", action="store_true", help="leave glibc's settings as they are")
     parser.add_argument("--capture", action="store_true", help="make the static figures of the runs anew")
@@ -66,12 +65,14 @@ def main() -> int:
     unknown = [name for name in given.names if name not in known]
     if unknown:
         parser.error(f"no campaign is called {unknown[0]}; there are {', '.join(known)}")
+    if given.pools and not given.names:
+        parser.error("--pools measures hundreds of cases; name the campaigns")
     if given.measure:
         interpreters = dict(text.split("=", 1) for text in given.python)
         if "keras" in interpreters:
             os.environ["OOMCAST_PYTHON_TENSORFLOW"] = interpreters["keras"]
         for name in given.names or known:
-            measure(known[name], given.measure, interpreters, steady=not given.default_malloc)
+            measure(known[name], given.measure, interpreters, steady=not given.default_malloc, pool=given.pools)
     names = [name for name in given.names or known if runs_file(known[name]).exists()]
     if given.capture:
         for name in names:
@@ -81,6 +82,8 @@ def main() -> int:
     if given.page:
         given.page.write_text(campaign_html(list(gaps.values())), encoding="utf-8")
     outcomes = [_fits(gaps)]
+    pools = {name: pooled(gaps[name], known[name]) for name in names if pool_file(known[name]).exists()}
+    outcomes += [judge_designs(campaigns, pools)] if pools else []
     if not given.names:
         outcomes += [_bayesian(gaps), _carried(campaigns, gaps)]
     for outcome in outcomes:
@@ -89,8 +92,15 @@ def main() -> int:
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 
+RUNS, POOL = ".runs.json", ".pool.json"
+
+
 def runs_file(campaign: Path) -> Path:
-    return campaign.with_suffix(".runs.json")
+    return campaign.with_suffix(RUNS)
+
+
+def pool_file(campaign: Path) -> Path:
+    return campaign.with_suffix(POOL)
 
 
 def fitted(campaign: Campaign, file: Path) -> Gap:
@@ -99,15 +109,21 @@ def fitted(campaign: Campaign, file: Path) -> Gap:
     return fit_gap(campaign, [_row(row) for row in plain["rows"]], plain["environment"], graph=plain["graph"])
 
 
+def pooled(gap: Gap, file: Path) -> Gap:
+    """The campaign with the runs of its pool in place of its own, to be fitted to some of them."""
+    plain = json.loads(pool_file(file).read_text(encoding="utf-8"))
+    return dataclasses.replace(gap, rows=tuple(map(_row, plain["rows"])), environment=plain["environment"], ratios=())
+
+
 def _row(plain: dict[str, Any]) -> GapRow:
     return GapRow(**{**plain, "static": StaticValue(**plain["static"])})
 
 
-def write_runs(gap: Gap, file: Path) -> None:
+def write_runs(gap: Gap, file: Path, ending: str = RUNS) -> None:
     """One line a run, so that a change of one is a change of one line."""
     rows = ",\n".join(json.dumps(dataclasses.asdict(row)) for row in gap.rows)
     head = json.dumps({"graph": gap.graph, "environment": dict(gap.environment), "versions": dict(gap.versions)})
-    runs_file(file).write_text(f'{head[:-1]}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+    file.with_suffix(ending).write_text(f'{head[:-1]}, "rows": [\n{rows}\n]}}\n', encoding="utf-8")
 
 
 def capture_again(file: Path) -> None:
@@ -123,15 +139,18 @@ def capture_again(file: Path) -> None:
     write_runs(fit_gap(campaign, rows, gap.environment, graph=gap.graph), file)
 
 
-def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool) -> None:
+def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: bool, pool: bool = False) -> None:
+    """Measure a campaign, or the pool that designs for it are judged on, and write the runs beside its file."""
     campaign = read_campaign(file)
+    ending = POOL if pool else RUNS
     conditions = Conditions(
         Limits(campaign.limits.seconds, campaign.limits.bytes),
         interpreters=interpreters,
         variables=STEADY_MALLOC if steady else {},
     )
     folder.mkdir(parents=True, exist_ok=True)
-    with console.status(campaign.name) as status, Store.open(folder / f"{file.stem}.db") as store:
+    place = folder / f"{file.stem}{'.pool' if pool else ''}.db"
+    with console.status(campaign.name) as status, Store.open(place) as store:
 
         def tell(progress: Progress) -> None:
             left = "" if progress.eta_seconds is None else f", {progress.eta_seconds / 60:.0f} min left"
@@ -140,8 +159,12 @@ def measure(file: Path, folder: Path, interpreters: dict[str, str], *, steady: b
         def captured(done: int, total: int) -> None:
             status.update(f"{campaign.name}: static estimate {done + 1} of {total}")
 
-        measure_campaign(campaign, store, conditions=conditions, progress=tell)
-        write_runs(fit_campaign(campaign, store, progress=captured), file)
+        if pool:
+            run_campaign(pool_cases(campaign), store, None, conditions=conditions, progress=tell)
+        else:
+            measure_campaign(campaign, store, conditions=conditions, progress=tell)
+        before = fitted(campaign, file) if runs_file(file).exists() else None
+        write_runs(fit_campaign(campaign, store, before=before, progress=captured), file, ending)
 
 
 def _fits(gaps: dict[str, Gap]) -> Outcome:
@@ -166,7 +189,7 @@ def _fits(gaps: dict[str, Gap]) -> Outcome:
                 2 * mape.gap <= min(mape.static, mape.direct),
             ),
         ]
-    gap_of = ("Gap of the factors", "Gap of the trace's figures", "Gap by a Gaussian process")
+    gap_of = ("Gap of the factors", "Gap of the trace's figures", "Gap by averaged polynomials")
     columns = ("campaign", "framework", "runs", "others", "SGV", "GV polynomial", "SGV + Gap", *gap_of)
     title = "Testing-based estimation: mean absolute percentage error on configurations never seen"
     return Outcome(title, columns, rows, bars)
@@ -193,19 +216,6 @@ def _bayesian(gaps: dict[str, Gap]) -> Outcome:
     return Outcome("Bayesian designs beside orthogonal arrays", columns, rows, bars)
 
 
-def _designed(gap: Gap, pool: Sequence[GapRow], most: int) -> list[tuple[int, list[GapRow]]]:
-    """The runs that the design has after each choice. It starts with the smallest, the largest and a middle case."""
-    by_size = sorted(pool, key=lambda row: row.static.total)
-    runs = [by_size[0], by_size[-1], by_size[len(by_size) // 2]]
-    steps = []
-    while len(runs) < most:
-        rest = [row for row in pool if row not in runs]
-        measured = [(row.parameters, row.static, row.measured) for row in runs]
-        runs.append(rest[most_telling(gap.factors, measured, [(row.parameters, row.static) for row in rest])])
-        steps.append((len(runs), list(runs)))
-    return steps
-
-
 def _carried(campaigns: dict[str, Campaign], gaps: dict[str, Gap]) -> Outcome:
     """A Gap carried over from elsewhere with few new runs, against a fit of the same few runs alone."""
     rows, bars = [], []
@@ -213,8 +223,7 @@ def _carried(campaigns: dict[str, Campaign], gaps: dict[str, Gap]) -> Outcome:
         if source not in gaps or target not in gaps:
             continue
         gap, campaign = gaps[target], campaigns[target]
-        design = dict(_designed(gap, list(gap.runs), CARRIED_RUNS))
-        few = [dataclasses.replace(row, role="adaptive") for row in design[CARRIED_RUNS]]
+        few = [dataclasses.replace(row, role="adaptive") for row in designed(gap, gap.runs, CARRIED_RUNS)]
         judges = [row for row in gap.rows if row.key not in {one.key for one in few}]
         none = mean(
             abs((row.static.total + told) / row.measured - 1)

@@ -1,4 +1,4 @@
-"""What fitted campaigns tell: lines, outliers, curves; Gaussian processes, and Gaps carried to another place."""
+"""What fitted campaigns tell: lines, outliers, curves; averaged polynomials, and Gaps carried to another place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oomcast.cli import main
 from oomcast.errors import BadInput
 from oomcast.methods.tbem import GapRow, fit_gap, most_telling, read_gap, write_gap
 from oomcast.methods.tbem.analysis import factor_curve, gap_line, outliers
-from oomcast.methods.tbem.bayesian import GaussianProcess, fit_process, next_row
+from oomcast.methods.tbem.bayesian import AveragedPolynomial, average_polynomials, next_row
 from oomcast.methods.tbem.page import draw_curve, running_page
 
 
@@ -79,23 +79,54 @@ def test_compare_and_curve_on_the_command_line(
     assert "give one campaign file" in capsys.readouterr().err
 
 
-def test_a_process_returns_what_it_was_shown_and_knows_what_it_was_not() -> None:
-    x = [[float(a), float(b)] for a in range(4) for b in range(4)]
-    y = [300.0 + 5 * a - 2 * b + a * b for a, b in x]
-    process = fit_process(x[::2], y[::2], ("a", "b"), [300.0] * len(x[::2]))
-    assert process.predict(x) == pytest.approx(y, rel=0.01)
-    near, far = process.predict_variance([[1.0, 2.0], [9.0, 9.0]])
-    assert near < far
-    again = GaussianProcess.from_plain(json.loads(json.dumps(process.to_plain())))
-    np.testing.assert_allclose(again.predict(x), process.predict(x))
-    with pytest.raises(ValueError, match="do not go together"):
-        GaussianProcess.from_plain({**process.to_plain(), "y": [1.0]})
+GRID = [[float(a), float(b)] for a in (1, 2, 3, 4) for b in (1, 2, 3, 4)]
+
+
+def averaged(x: list[list[float]], y: list[float]) -> AveragedPolynomial:
+    return average_polynomials(x, y, ("a", "b"), [300.0] * len(x), bounds=([1.0, 1.0], [4.0, 4.0]))
+
+
+def test_averaged_polynomials_find_a_product_and_a_term_that_is_not_there() -> None:
+    """A constant and a*b²: nine runs tell it; with b alone varied, what a does stays unknown."""
+    y = [300.0 + 2 * a * b**2 for a, b in GRID]
+    model = averaged(GRID[::2], y[::2])
+    assert model.predict(GRID) == pytest.approx(y, rel=0.005)
+    assert "*a*b^2" in model.equation()
+    one_line = [row for row in GRID if row[0] == 1.0]
+    blind = averaged(one_line, [300.0 + 2 * a * b**2 for a, b in one_line])
+    on_line, off_line = np.diag(blind.covariance([[1.0, 3.0], [4.0, 4.0]], np.array([300.0, 300.0])))
+    assert off_line > 100 * on_line
+
+
+def test_a_disturbed_run_hardly_moves_averaged_polynomials() -> None:
+    y = [300.0 + 5 * b for _, b in GRID]
+    disturbed = [*y]
+    disturbed[5] *= 1.05
+    model = averaged(GRID, disturbed)
+    least_squares, *_ = np.linalg.lstsq(np.array([[1.0, b] for _, b in GRID]), np.array(disturbed), rcond=None)
+    plain = np.array([[1.0, b] for _, b in GRID]) @ least_squares
+    others = [number for number in range(len(GRID)) if number != 5]
+    missed, by_squares = (np.abs(np.array(told) - np.array(y))[others].mean() for told in (model.predict(GRID), plain))
+    assert missed < by_squares / 2
+
+
+def test_averaged_polynomials_are_read_again() -> None:
+    model = averaged(GRID[:6], [300.0 + 5 * a for a, _ in GRID[:6]])
+    plain = json.loads(json.dumps(model.to_plain()))
+    np.testing.assert_allclose(AveragedPolynomial.from_plain(plain).predict(GRID), model.predict(GRID))
+    for damaged in (
+        {"high": [1.0]},
+        {"left": [1.0]},
+        {"terms": []},
+        {"terms": [{"powers": [-1, 0], "coefficient": 1.0}]},
+    ):
+        with pytest.raises(ValueError, match=r"do not go|no such thing"):
+            AveragedPolynomial.from_plain({**plain, **damaged})
 
 
 def test_the_next_row_is_not_where_something_was_measured() -> None:
-    x = [[0.0], [0.1], [1.0]]
-    process = fit_process(x, [1.0, 1.1, 2.0], ("a",), [1.0] * 3, ([0.0], [3.0]))
-    assert next_row(process, [[0.05], [3.0], [0.9]], [1.0] * 3) == 1
+    model = average_polynomials([[0.0], [0.1], [1.0]], [1.0, 1.1, 2.0], ("a",), [1.0] * 3, bounds=([0.0], [3.0]))
+    assert next_row(model, [[0.05], [3.0], [0.9]], [1.0] * 3) == 1
 
 
 def test_a_bayesian_design_needs_fewer_runs_than_drawing_lots(tmp_path: Path) -> None:

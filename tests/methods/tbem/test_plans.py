@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oomcast.errors import BadInput
 from oomcast.methods.tbem import Case, Factor, PolynomialRegression, encode, main_effects, make_plan, next_case
 from oomcast.methods.tbem.arrays import strength_of
-from oomcast.methods.tbem.plans import other_cases
+from oomcast.methods.tbem.plans import other_cases, repaired
 
 VGG = (
     Factor("batch_size", (4, 8, 16, 32)),
@@ -193,3 +193,21 @@ def test_main_effects_of_a_constant_are_none() -> None:
 def test_shares_never_exceed_the_whole(values: list[float]) -> None:
     effects = main_effects(VGG, make_plan("orthogonal", VGG).cases, values)
     assert sum(effect.share for effect in effects) <= 1 + 1e-9
+
+
+def test_an_array_without_an_impossible_level_has_no_more_runs() -> None:
+    """Three levels beside four would need 48 runs: the 16 rows stay, another level takes the impossible one's place."""
+    factors = [Factor(name, (1, 2, 3, 4)) for name in "abcd"]
+    plan = make_plan("orthogonal", factors)
+
+    def passes(case: Case) -> bool:
+        return case["d"] != 1
+
+    cases, balance = repaired(plan, [case for case in plan.cases if passes(case)], passes)
+    assert len(cases) == len(plan.cases) == 16
+    assert all(passes(case) for case in cases)
+    assert balance.without == ("d=1",)
+    assert balance.proportional
+    assert balance.strength == 0
+    assert balance.pairs == balance.possible_pairs == 84
+    assert "met in proportion" in str(balance)

@@ -137,12 +137,9 @@ _MODULES = {
 _QUESTION = """
 import importlib.metadata, importlib.util, json, os, platform, sys
 missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
-versions = {}
-for name in sys.argv[1:]:
-    try:
-        versions[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
+# A module need not be called as what was installed: tensorflow comes with tensorflow-cpu too.
+installed = importlib.metadata.packages_distributions()
+versions = {name: importlib.metadata.version(installed[name][0]) for name in sys.argv[1:] if name in installed}
 print(json.dumps({"python": platform.python_version(), "versions": versions, "missing": missing}))
 """
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput
 from ..command_parts import write_text
-from .command_options import add_pythons, gap_path, needing_campaign, progress_of, read_interpreter, static_estimates
+from .command_options import (
+    add_pythons,
+    capture_with,
+    gap_path,
+    needing_campaign,
+    progress_of,
+    read_interpreter,
+    static_estimates,
+)
 
 if TYPE_CHECKING:
     from .gap import Gap
@@ -122,6 +130,7 @@ def _measured_in(options: argparse.Namespace, framework: str, python: str) -> Ga
     from .gap import fit_campaign, read_gap, write_gap
 
     check_framework(framework, python)
+    capture_with(framework, python)
     versions = facts_of(framework, python)["versions"]
     campaign = read_campaign(options.files[0])
     if any(framework not in seed.frameworks for seed in campaign.seeds) or (

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import BadInput, OomcastError
 from ..measure import CaseSpec, Conditions, Outcome, Progress, Selection, Store, engines, run_campaign
-from .bayesian import fit_process, next_row
+from .bayesian import average_polynomials, next_row
 from .campaign_file import Campaign
 from .campaign_plan import CampaignPlan, case_spec, next_campaign_case, open_cases, plan_campaign
 from .factors import Case, Effect, Factor, Value, encode, main_effects
@@ -126,9 +126,16 @@ def affordable(seed: Seed, factors: Sequence[Factor], framework: str, device: st
         halved: list[Value] = [
             float(level) / 2 if isinstance(level, float) else max(1, int(level) // 2) for level in shrunk[name].levels
         ]
-        if len(set(halved)) == len(halved) and all(known[name].accepts(level) for level in halved):
+        different = len(set(halved)) == len(halved)
+        if different and all(known[name].accepts(level) and _can_be(seed, shrunk, name, level) for level in halved):
             shrunk[name] = Factor(name, tuple(halved))
     return tuple(shrunk.values())
+
+
+def _can_be(seed: Seed, factors: Mapping[str, Factor], name: str, level: Value) -> bool:
+    """Whether a network with this level can be built, with all other factors at their least or at their most."""
+    ends = ({one.name: end(one.levels, key=float) for one in factors.values()} for end in (min, max))
+    return any(seed.check({**end, name: level}) is None for end in ends)
 
 
 def _sgv(seed: Seed, values: Mapping[str, Value], framework: str, device: str) -> int:
@@ -215,7 +222,7 @@ def most_telling(
     measured: Sequence[tuple[Case, StaticValue, int]],
     candidates: Sequence[tuple[Case, StaticValue]],
 ) -> int:
-    """The number of the candidate that a Gaussian process of the Gap would learn most from.
+    """The number of the candidate that an average of polynomials would learn most of the Gap from.
 
     `measured` are cases with their static figures and peaks; static figures need no run, so candidates have them too.
     """
@@ -224,14 +231,15 @@ def most_telling(
     names, variables = gap_variables(factors, cases, static, BAYESIAN)
     peaks = [float(peak) for _, _, peak in measured]
     gaps = [peak - figures.total for _, figures, peak in measured]
-    process = fit_process(variables[: len(measured)], gaps, names, peaks, gap_bounds(factors, static))
+    learnt = variables[: len(measured)]
+    model = average_polynomials(learnt, gaps, names, peaks, len(StaticValue.NAMES), gap_bounds(factors, static))
     rest = variables[len(measured) :]
-    expected = zip(candidates, process.predict(rest), strict=True)
-    return next_row(process, rest, [max(figures.total + float(gap), 1.0) for (_, figures), gap in expected])
+    expected = zip(candidates, model.predict(rest), strict=True)
+    return next_row(model, rest, [max(figures.total + float(gap), 1.0) for (_, figures), gap in expected])
 
 
 class _BayesianChoice:
-    """The next case by a Gaussian process of the Gap over the factors and the trace's figures, which need no run."""
+    """The next case by averaged polynomials of the Gap over the factors and the trace's figures, which need no run."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._graph = graph_of(campaign)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_pythons",
+    "capture_with",
     "gap_path",
     "needing_campaign",
     "progress_of",
@@ -42,14 +43,19 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
 
 def use_pythons(options: argparse.Namespace) -> dict[str, str]:
     """Framework → the Python that runs its cases; captures of other frameworks' graphs use the same."""
-    from ...spec import FRAMEWORKS
-
     pythons = dict(map(read_interpreter, options.python))
     for framework, path in pythons.items():
-        captured = "tensorflow" if framework == "keras" else framework
-        if captured in FRAMEWORKS and captured != "torch":
-            os.environ[f"OOMCAST_PYTHON_{captured.upper()}"] = path
+        capture_with(framework, path)
     return pythons
+
+
+def capture_with(framework: str, python: str) -> None:
+    """From now on this framework's graphs, which give SGV, come from the Python that runs its cases."""
+    from ...spec import FRAMEWORKS
+
+    captured = "tensorflow" if framework == "keras" else framework
+    if captured in FRAMEWORKS and captured != "torch":
+        os.environ[f"OOMCAST_PYTHON_{captured.upper()}"] = python
 
 
 def read_interpreter(text: str) -> tuple[str, str]:

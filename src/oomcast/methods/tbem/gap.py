@@ -1,8 +1,9 @@
 """The Gap: what real runs hold beyond the static estimate, learnt from a campaign; and its file.
 
-It is a polynomial of the factors, of the trace's figures, or of both, or a Gaussian process over both; what errs least
-on rows kept out answers. A Gap that was learnt elsewhere (another version, GPU or family of networks) can be where
-learning starts from: a Gaussian process then learns the difference alone, from few runs.
+It is a polynomial of the factors, of the trace's figures, or of both, whichever errs least on rows kept out; or, where
+a Bayesian design chose the runs, the mean of all short polynomials of both. A Gap that was learnt elsewhere (another
+version, GPU or family of networks) can be where learning starts from: that mean then learns the difference alone, from
+few runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ...errors import BadInput
 from ...estimation import QuantileCurve, group_curve
 from ..fitted_file import FittedFile
 from ..measure import Role
-from .bayesian import GaussianProcess, fit_process
+from .bayesian import AveragedPolynomial, average_polynomials
 from .factors import Case, Factor, Value, encode
 from .polynomial import PolynomialRegression
 from .static_figures import StaticValue, case_trace, static_value
@@ -52,7 +53,7 @@ FEATURES = ("static", "factors", "both")
 """What a polynomial of the Gap may be a function of."""
 BAYESIAN = "bayesian"
 MODELS = (*FEATURES, BAYESIAN)
-GapModel: TypeAlias = PolynomialRegression | GaussianProcess
+GapModel: TypeAlias = PolynomialRegression | AveragedPolynomial
 _LEAST_RUNS = 4
 _LEAST_CARRIED = 1
 """Runs that are needed where an earlier Gap is carried over."""
@@ -313,8 +314,8 @@ def fit_gap(
         alone = _fit(factors, runs, BAYESIAN)
         if alone.cv_error_ < models[BAYESIAN].cv_error_:
             source, models = None, {BAYESIAN: alone}  # these runs tell more by themselves
-    # The Gaussian process may answer where its design chose the runs, or where it is asked for; else the papers' form.
-    offered = tuple(models) if len(models) == 1 else MODELS if campaign.method == BAYESIAN else FEATURES
+    # A Bayesian design chose its runs for its own model, which answers; else the papers' form does.
+    offered = (BAYESIAN,) if len(models) == 1 or campaign.method == BAYESIAN else FEATURES
     gap = Gap(
         campaign=campaign.name,
         template=campaign.template,
@@ -365,7 +366,9 @@ def _fit(factors: Sequence[Factor], rows: Sequence[GapRow], features: str, sourc
         scale = [max(row.measured, 1) for row in rows]
         # What few runs do not reach, those behind the source do.
         reached = [*static, *(row.static for row in (source.rows if source is not None else ()))]
-        return fit_process(variables, response, names, scale, gap_bounds(factors, reached))
+        return average_polynomials(
+            variables, response, names, scale, len(StaticValue.NAMES), gap_bounds(factors, reached)
+        )
     # The relative error of SGV + Gap is the Gap's error over GV.
     weights = [1 / max(row.measured, 1) for row in rows]
     model = PolynomialRegression(max_degree=_DEGREE[features])
@@ -391,7 +394,7 @@ def gap_variables(
 
 
 def gap_bounds(factors: Sequence[Factor], static: Sequence[StaticValue]) -> tuple[list[float], list[float]]:
-    """The range of each variable of a Gaussian process: a factor's levels, and figures from nothing to the largest."""
+    """The range of each variable of averaged polynomials: a factor's levels; figures from nothing to the largest."""
     low: list[float] = []
     high: list[float] = []
     for factor in factors:
@@ -401,8 +404,8 @@ def gap_bounds(factors: Sequence[Factor], static: Sequence[StaticValue]) -> tupl
         columns = 1 if numbers else len(factor.levels) - 1
         low += [min(numbers) if numbers else 0.0] * columns
         high += [max(numbers) if numbers else 1.0] * columns
-    most = [max(float(getattr(one, name)) for one in static) for name in ("total", "parameters", "largest")]
-    return [*low, 0.0, 0.0, 0.0], [*high, *most]
+    most = [max(float(getattr(one, name)) for one in static) for name in StaticValue.NAMES]
+    return [*low, *(0.0 for _ in most)], [*high, *most]
 
 
 def _unseen_ratios(gap: Gap) -> tuple[float, ...]:
@@ -435,8 +438,9 @@ def _mape(rows: Sequence[GapRow], estimates: Sequence[float]) -> float:
     return sum(errors) / len(errors)
 
 
-GAP_SCHEMA = 3
-"""In 1, SGV on a CPU counted the temporaries of foreach kernels, which a CPU does not run; in 2 it counted none."""
+GAP_SCHEMA = 4
+"""In 1, SGV on a CPU counted the temporaries of foreach kernels, which a CPU does not run; in 2 it counted none. Up to
+3 the Bayesian model was a Gaussian process."""
 _KIND = "oomcast gap"
 _FILE = FittedFile(_KIND, GAP_SCHEMA, "oomcast campaign fit", "campaign")
 
@@ -474,15 +478,15 @@ def _plain(gap: Gap) -> dict[str, Any]:
 
 
 def _model_as_plain(model: GapModel) -> dict[str, Any]:
-    if isinstance(model, GaussianProcess):
+    if isinstance(model, AveragedPolynomial):
         return model.to_plain()
     plain: dict[str, Any] = json.loads(model.to_json())
     return plain
 
 
 def _model_from_plain(plain: Mapping[str, Any]) -> GapModel:
-    if plain.get("kind") == "gaussian process":
-        return GaussianProcess.from_plain(plain)
+    if plain.get("kind") != "polynomial":
+        return AveragedPolynomial.from_plain(plain)
     return PolynomialRegression.from_json(json.dumps(plain))
 
 

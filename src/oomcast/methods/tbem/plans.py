@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -40,7 +41,7 @@ Uncertainty = Callable[[Sequence[Case]], Sequence[float]]
 
 _MOST_CANDIDATES = 4096
 BAYESIAN_START = 3
-"""Cases before a Gaussian process chooses: it needs no more to say where it knows least."""
+"""Cases before the Bayesian model chooses: it needs no more to say where it knows least."""
 
 
 @dataclass(frozen=True)
@@ -206,13 +207,18 @@ class Balance:
     """Those that some configuration that can be built holds, as far as was looked."""
     all_pairs: int
     without: tuple[str, ...] = ()
-    """Levels that no configuration can have, as `edge=16`; the array is made anew of the others."""
+    """Levels that no configuration can have, as `edge=16`; the array is made of the others."""
+    proportional: bool = False
+    """Every pair of levels is met as often as its two levels make one expect: effects of factors do not mix, even where
+    levels are not met equally often."""
 
     def __str__(self) -> str:
         words = [f"{self.rejected} rows of the array cannot be built; {self.replaced} others took their place"]
         if self.without:
             words[0] += f" (nothing can be built with {', '.join(self.without)}: the array is made of the other levels)"
         words.append(f"strength {self.strength} of {self.wanted_strength} is left")
+        if self.proportional and self.strength < self.wanted_strength:
+            words[-1] += ", but all pairs are met in proportion, so that the effects of factors do not mix"
         words.append(f"{self.pairs} of {self.possible_pairs} pairs of levels that can be are met")
         return "; ".join(words)
 
@@ -240,7 +246,7 @@ def repaired(
         if not any(_same_level(level, other) for other in left.levels)
     )
     if without and plan.array is not None and all(factor.levels for factor in possible):
-        plan = orthogonal_plan(possible, plan.array.strength)
+        plan = _array_of(possible, plan)
         kept = [case for case in plan.cases if passes(case)]
         pool = [case for case in pool if case not in kept]
     rows = [_numbers(factors, case) for case in kept]
@@ -263,8 +269,46 @@ def repaired(
         possible_pairs=len(_pairs(_numbers(factors, case) for case in (*whole, *pool))),
         all_pairs=sum(len(a.levels) * len(b.levels) for a, b in itertools.combinations(factors, 2)),
         without=without,
+        proportional=_proportional([_numbers(factors, case) for case in whole]),
     )
     return whole, balance
+
+
+def _array_of(possible: Sequence[Factor], plan: Plan) -> Plan:
+    """An array of the levels that are left, with no more runs than before.
+
+    Where the smallest array of them is larger (three levels beside four need 48 runs instead of 16), the rows stay and
+    a level that is left takes the place of each that is not: Taguchi's dummy levels.
+    """
+    assert plan.array is not None
+    anew = orthogonal_plan(possible, plan.array.strength)
+    if len(anew.cases) <= len(plan.cases):
+        return anew
+    taken = {factor.name: itertools.cycle(factor.levels) for factor in possible}
+    instead = {
+        (factor.name, number): level
+        if any(_same_level(level, one) for one in left.levels)
+        else next(taken[factor.name])
+        for factor, left in zip(plan.factors, possible, strict=True)
+        for number, level in enumerate(factor.levels)
+    }
+    rows = [
+        {factor.name: instead[factor.name, level] for factor, level in zip(plan.factors, row, strict=True)}
+        for row in plan.array.rows
+    ]
+    return replace(plan, factors=tuple(possible), cases=tuple(_each_once(rows, possible)))
+
+
+def _proportional(rows: Sequence[tuple[int, ...]]) -> bool:
+    for i, j in itertools.combinations(range(len(rows[0]) if rows else 0), 2):
+        first, second, both = (
+            Counter(r[i] for r in rows),
+            Counter(r[j] for r in rows),
+            Counter((r[i], r[j]) for r in rows),
+        )
+        if any(both[a, b] * len(rows) != first[a] * second[b] for a in first for b in second):
+            return False
+    return True
 
 
 def _possible(factors: Sequence[Factor], cases: Sequence[Case]) -> list[Factor]:

@@ -254,7 +254,7 @@ _WORDS = {
     "static": "the trace's figures (SGV, parameters, largest tensor)",
     "factors": "the campaign's factors",
     "both": "the campaign's factors and the trace's figures",
-    "bayesian": "a Gaussian process over the campaign's factors and the trace's figures",
+    "bayesian": "the mean of all short polynomials of the campaign's factors and the trace's figures",
 }
 
 

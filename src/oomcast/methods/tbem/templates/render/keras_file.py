@@ -45,8 +45,6 @@ def train() -> None:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with keras.device(DEVICE):
         network = model()
-        # TensorFlow's own kernels: XLA would add its compiler's memory to the network's.
-        network.compile(optimizer=optimizer(), loss=loss, jit_compile=False)
         for _ in range(STEPS):
             network.train_on_batch(*batch(BATCH_SIZE))'''
 
@@ -63,10 +61,9 @@ def render_keras(network: Network, steps: int, device: str) -> str:
         f'BATCH_SIZE = {network.batch_size}\nSTEPS = {steps}\nDEVICE = "{"gpu" if device == "cuda" else "cpu"}"',
     ]
     functions = [
+        "\n".join(_error(network)),
         "\n".join(_model(network, layers, names, shapes)),
         "\n".join(_batch(network)),
-        "\n".join(_loss(network)),
-        f"def optimizer() -> keras.optimizers.Optimizer:\n    return {_OPTIMIZERS[network.optimizer]}",
         _TRAIN,
         'if __name__ == "__main__":\n    train()',
     ]
@@ -91,7 +88,15 @@ def _model(network: Network, layers: tuple[Layer, ...], names: dict[str, str], s
         x, y = shapes[layer.inputs[0]], shapes[layer.name]
         for (name, arguments), applied in _calls(layer, x, y, inputs, target):
             lines += call(f"{target} = {name}", arguments, f"({applied})", indent=4)
-    return [*lines, "", f'    return keras.Model(inputs, {names[layers[-1].name]}, name="{network.name}")']
+    return [
+        *lines,
+        "",
+        f'    network = keras.Model(inputs, {names[layers[-1].name]}, name="{network.name}")',
+        "    # TensorFlow's own kernels: XLA would add its compiler's memory to the network's.",
+        f"    trainer = {_OPTIMIZERS[network.optimizer]}",
+        "    network.compile(optimizer=trainer, loss=error, jit_compile=False)",
+        "    return network",
+    ]
 
 
 def _calls(layer: Layer, x: Shape, y: Shape, inputs: list[str], target: str) -> list[tuple[Call, str]]:
@@ -209,10 +214,11 @@ def _batch(network: Network) -> list[str]:
     ]
 
 
-def _loss(network: Network) -> list[str]:
+def _error(network: Network) -> list[str]:
+    """Not called `loss`: in a job file that is a function of model and batch; Keras compiles its own into a model."""
     if network.loss == "dice":
         return [
-            "def loss(targets, outputs):",
+            "def error(targets, outputs):",
             "    axes = tuple(range(1, len(outputs.shape)))",
             "    mask = keras.ops.sigmoid(outputs)",
             "    overlap = keras.ops.sum(mask * targets, axes)",
@@ -220,7 +226,7 @@ def _loss(network: Network) -> list[str]:
             "    return 1 - (2 * overlap + 1) / (total + 1)",
         ]
     return [
-        "def loss(targets, outputs):",
+        "def error(targets, outputs):",
         "    cross_entropy = keras.losses.sparse_categorical_crossentropy",
         "    return cross_entropy(targets, outputs, from_logits=True)",
     ]
