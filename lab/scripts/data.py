@@ -114,7 +114,8 @@ def llm_c_tokens(folder: Path, tokens: int = 200_000) -> None:
 
 def one_text(folder: Path, name: str = "input.txt") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("\n".join(_sentences(2000)))
+    # minGPT's chargpt goes on from a line of Shakespeare's, whose letters must be there.
+    (folder / name).write_text("\n".join([*_sentences(2000), "O God, O God!"]))
 
 
 def ptb(folder: Path) -> None:
