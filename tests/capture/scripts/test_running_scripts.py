@@ -479,6 +479,19 @@ def test_steps_that_are_made_up_load_nothing(tmp_path: Path) -> None:
     assert any("batches were not loaded" in sentence for sentence in answer.assumptions)
 
 
+def test_steps_that_are_made_up_update_nothing(tmp_path: Path) -> None:
+    body = """
+    for _ in range(9):
+        step()
+    updates = optimizer.state[model[0].weight]["step"].item()
+    assert updates == 3, updates
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert answer.script.optimizer_steps == 3
+
+
 def test_gradients_that_a_script_takes_itself_are_there(tmp_path: Path) -> None:
     body = """
     from torch.func import functional_call
