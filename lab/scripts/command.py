@@ -131,7 +131,7 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         began = time.monotonic()
         answer = oomcast.run(shlex.split(line), device=options.device, time_limit=options.time_limit)
         taken = time.monotonic() - began
-        alone = _on_meta(shlex.split(line)) if options.ratio else None
+        alone = _on_meta(checkout, script.folder, shlex.split(line)) if options.ratio else None
     except OomcastError as error:
         return _Outcome(script.name, said=str(error), writes_outside=_changed(before, _files(checkout)))
     finally:
@@ -155,20 +155,20 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
     )
 
 
-def _on_meta(line: list[str]) -> float | None:
+def _on_meta(checkout: Path, folder: str, line: list[str]) -> float | None:
     """Seconds of the script's own two steps with its GPU on the meta device; None where it does not run there.
 
-    It runs in a copy of its folder, since nothing keeps it from writing.
+    It runs in a copy of its repository, since nothing keeps it from writing.
     """
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "copy"
-        shutil.copytree(os.getcwd(), copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        shutil.copytree(checkout, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(folder for folder in (root, os.environ.get("PYTHONPATH", "")) if folder)
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "lab.scripts.on_meta", *line],
-            cwd=copy,
+            cwd=copy / folder,
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             timeout=600,

@@ -75,12 +75,10 @@ def main() -> None:
             os._exit(0)
 
     _optimizer.register_optimizer_step_post_hook(after_step)
-    torch.cuda.is_available = lambda: True
-    torch.cuda.device_count = lambda: 1
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.manual_seed_all = torch.cuda.manual_seed = lambda seed: None
-    torch.cuda.synchronize = torch.cuda.empty_cache = torch.cuda.set_device = lambda *_: None  # type: ignore[assignment]
-    torch.cuda._lazy_init = lambda: None
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "_lazy_init": None, "manual_seed": None}
+    answers |= {"manual_seed_all": None, "synchronize": None, "empty_cache": None, "set_device": None}
+    for name, answer in answers.items():  # a function for each: Dynamo's table of them wants no two to be the same
+        setattr(torch.cuda, name, lambda *_, _answer=answer, **__: _answer)
     torch.accelerator.is_available = lambda: True
     torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
     torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
@@ -33,7 +34,8 @@ class VirtualDevice(TorchFunctionMode):
         if handler is not None:
             return handler(self.recorder, args, kwargs or {})
         on_host = is_work_of_the_host(func, args, kwargs, self.recorder.host_is_real)
-        if on_host and torch._C._len_torch_dispatch_stack() == 1:
+        # Within torch.func's transforms a plain tensor may hold a virtual one.
+        if on_host and torch._C._len_torch_dispatch_stack() == 1 and peek_interpreter_stack() is None:
             with torch._C._ExcludeDispatchKeyGuard(BENEATH_MODES):
                 return func(*args, **kwargs) if kwargs else func(*args)
         if kwargs:
@@ -169,7 +171,7 @@ def _new_tensor(recorder: Recorder, args: Any, kwargs: Any) -> torch.Tensor:
 def _new(recorder: Recorder, args: Any, kwargs: Any) -> torch.Tensor:
     """`x.new(...)`, the old way: sizes, data, or nothing."""
     tensor, *rest = args
-    if not _on_gpu(tensor):
+    if not _on_gpu(tensor) or tensor.is_sparse:
         return _Tensor.new(tensor, *rest, **kwargs)
     return of_old_type(rest, tensor.dtype, to_real_device(_device(recorder, args, kwargs)))
 
