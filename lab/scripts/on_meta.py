@@ -80,8 +80,13 @@ def main() -> None:
     for name, answer in answers.items():  # a function for each: Dynamo's table of them wants no two to be the same
         setattr(torch.cuda, name, lambda *_, _answer=answer, **__: _answer)
     torch.accelerator.is_available = lambda: True
+    torch.accelerator.current_device_index = lambda: 0
+    # Optimizers ask the accelerator's stream whether a graph is captured.
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = lambda self: None  # type: ignore[method-assign]
     torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
     torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]
+    loader, init = torch.utils.data.DataLoader, torch.utils.data.DataLoader.__init__
+    loader.__init__ = lambda self, *args, **options: init(self, *args, **{**options, "pin_memory": False})  # type: ignore[method-assign]
     prepare_torchvision()
     sys.argv = [launch.target, *launch.arguments]
     sys.path.insert(0, os.getcwd() if launch.is_module else os.path.dirname(os.path.abspath(launch.target)))
