@@ -10,8 +10,11 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,8 @@ class _Outcome:
     against_job: float | None = None
     """How far the peak is from that of the job, as a share of it."""
     said: str = ""
+    times: float | None = None
+    """The time of its own two steps on torch's meta device, its data loading with them."""
 
     @property
     def full_step(self) -> bool:
@@ -60,6 +65,11 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--device", default="a100-40gb", metavar="GPU")
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    parser.add_argument(
+        "--ratio",
+        action="store_true",
+        help="also run each script's own two steps on torch's meta device, with nothing recorded, and compare the time",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -94,10 +104,11 @@ def _line(outcome: _Outcome) -> str:
     seen = [name for name, was in (("evaluation", outcome.evaluation), ("saving", outcome.saving)) if was]
     job = "" if outcome.against_job is None else f", {outcome.against_job:+.2%} from its job"
     writes = f", WROTE {', '.join(outcome.writes_outside[:3])}" if outcome.writes_outside else ""
+    times = "" if outcome.times is None else f" ({outcome.times:.1f} x two steps on meta)"
     phases = " and ".join(seen) or "neither evaluation nor saving"
     return (
         f"{'ok    ' if outcome.survived else 'DIED  '} {outcome.name}: {outcome.device_total >> 20} MiB, "
-        f"{outcome.steps} steps, {outcome.seconds:.0f} s, {phases} seen{job}{writes}"
+        f"{outcome.steps} steps, {outcome.seconds:.0f} s{times}, {phases} seen{job}{writes}"
         f"; {outcome.said}"
     )
 
@@ -124,12 +135,15 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
     os.chdir(folder)
     try:
         sys.stderr.write(f"{script.name}\n")
+        began = time.monotonic()
         answer = oomcast.run(
             shlex.split(line),
             device=options.device,
             time_limit=options.time_limit,
             worst_batch=script.worst_batch,
         )
+        taken = time.monotonic() - began
+        alone = _on_meta(checkout, script.folder, shlex.split(line)) if options.ratio else None
     except OomcastError as error:
         return _Outcome(script.name, said=str(error), writes_outside=_changed(before, _files(checkout)))
     finally:
@@ -149,7 +163,29 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         answer.device_total,
         against,
         answer.script.reason,
+        None if alone is None else taken / alone,
     )
+
+
+def _on_meta(checkout: Path, folder: str, line: list[str]) -> float | None:
+    """Seconds of the script's own two steps with its GPU on the meta device; None where it does not run there.
+
+    It runs in a copy of its repository, since nothing keeps it from writing.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "copy"
+        shutil.copytree(checkout, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(folder for folder in (root, os.environ.get("PYTHONPATH", "")) if folder)
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "lab.scripts.on_meta", *line],
+            cwd=copy / folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            timeout=600,
+        )
+        return time.monotonic() - began if done.returncode == 0 else None
 
 
 _TRAINING = ("input", "forward", "backward", "optimizer", "zero_grad")

@@ -7,18 +7,25 @@ import struct
 from pathlib import Path
 
 __all__ = [
+    "blender_scene",
     "chair_pictures",
     "coco",
+    "coco_and_resnet",
     "cora",
     "fashion",
+    "fingers",
     "folders_of_pictures",
+    "hours_of_a_transformer",
     "llm_c_tokens",
     "masks",
     "mnist",
     "molecules",
     "one_text",
     "pictures",
+    "pictures_and_vgg",
+    "pictures_in_pairs",
     "planetoid",
+    "point_clouds",
     "proteins",
     "ptb",
     "save_pretrained",
@@ -26,6 +33,7 @@ __all__ = [
     "sentences",
     "text_files",
     "token_files",
+    "two_kinds_of_pictures",
     "voc",
     "wikitext",
     "yolo",
@@ -76,9 +84,9 @@ def masks(root: Path) -> None:
     """Images and masks of the same names, for Pytorch-UNet."""
     from PIL import Image
 
-    pictures(root / "imgs", 24, 128, suffix="jpg")
+    pictures(root / "imgs", 60, 128, suffix="jpg")
     (root / "masks").mkdir(parents=True, exist_ok=True)
-    for number in range(24):
+    for number in range(60):
         mask = Image.new("L", (128, 128))
         mask.paste(1, (0, 0, 64, 64))
         mask.save(root / "masks" / f"{number:04}_mask.gif")
@@ -108,7 +116,8 @@ def llm_c_tokens(folder: Path, tokens: int = 200_000) -> None:
 
 def one_text(folder: Path, name: str = "input.txt") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("\n".join(sentences(2000)))
+    # minGPT's chargpt goes on from a line of Shakespeare's, whose letters must be there.
+    (folder / name).write_text("\n".join([*sentences(2000), "O God, O God!"]))
 
 
 def ptb(folder: Path) -> None:
@@ -162,6 +171,112 @@ def coco(root: Path) -> None:
         categories = [{"id": n, "name": f"thing{n}", "supercategory": "thing"} for n in range(1, 91)]
         content = {"images": images, "annotations": annotations, "categories": categories, "info": {}, "licenses": []}
         (root / "annotations" / f"instances_{part}.json").write_text(json.dumps(content))
+
+
+def coco_and_resnet(root: Path) -> None:
+    """COCO's files, and where torch.hub looks for it a ResNet-50 whose weights are random."""
+    coco(root)
+    _downloaded(root / "hub" / "checkpoints", "resnet50", "resnet50-0676ba61.pth")
+
+
+def pictures_and_vgg(root: Path) -> None:
+    """A folder of pictures, and a VGG-16 whose weights are random."""
+    pictures(root / "pictures" / "all", 24, 300, suffix="jpg")
+    _downloaded(root / "hub" / "checkpoints", "vgg16", "vgg16-397923af.pth")
+
+
+def _downloaded(folder: Path, model: str, name: str) -> None:
+    import torch
+
+    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+
+    prepare_torchvision()  # whose operators may be built for another torch
+    from torchvision import models
+
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(models.get_model(model).state_dict(), folder / name)
+
+
+def two_kinds_of_pictures(root: Path) -> None:
+    """CycleGAN's four folders."""
+    for part in ("train", "test"):
+        for kind in ("A", "B"):
+            pictures(root / part / kind, 12, 288, suffix="jpg")
+
+
+def pictures_in_pairs(root: Path) -> None:
+    """pix2pix's: two pictures side by side in each."""
+    from PIL import Image
+
+    generator = random.Random(7)
+    for part in ("train", "test", "val"):
+        (root / part).mkdir(parents=True, exist_ok=True)
+        for number in range(12):
+            data = generator.randbytes(512 * 256 * 3)
+            Image.frombytes("RGB", (512, 256), data).save(root / part / f"{number}.jpg")
+
+
+def fingers(root: Path) -> None:
+    """Pictures whose label is the first letter of their name, as cs230's examples read them."""
+    for part in ("train", "val", "test"):
+        pictures(root / f"{part}_signs", 6, 64, suffix="jpg")
+        for picture in sorted((root / f"{part}_signs").glob("0*.jpg")):
+            for label in range(6):
+                (root / f"{part}_signs" / f"{label}_{picture.name}").write_bytes(picture.read_bytes())
+            picture.unlink()
+
+
+def blender_scene(root: Path) -> None:
+    """Views of a scene as NeRF reads them: pictures with transparency, and where the camera stood."""
+    import json
+
+    from PIL import Image
+
+    generator = random.Random(8)
+    turn = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 4.0], [0.0, 0.0, 0.0, 1.0]]
+    for part in ("train", "val", "test"):
+        (root / part).mkdir(parents=True, exist_ok=True)
+        frames = []
+        for number in range(9):
+            Image.frombytes("RGBA", (200, 200), generator.randbytes(160_000)).save(root / part / f"r_{number}.png")
+            frames.append({"file_path": f"./{part}/r_{number}", "rotation": 0.01, "transform_matrix": turn})
+        content = {"camera_angle_x": 0.69, "frames": frames}
+        (root / f"transforms_{part}.json").write_text(json.dumps(content))
+
+
+def point_clouds(root: Path) -> None:
+    """Points of two kinds of things, as ShapeNet's part annotation lays them out."""
+    import json
+
+    generator = random.Random(9)
+    kinds = {"Airplane": "02691156", "Chair": "03001627"}
+    (root / "train_test_split").mkdir(parents=True, exist_ok=True)
+    (root / "synsetoffset2category.txt").write_text("\n".join(f"{name}\t{kind}" for name, kind in kinds.items()))
+    names = []
+    for kind in kinds.values():
+        for folder in ("points", "points_label"):
+            (root / kind / folder).mkdir(parents=True, exist_ok=True)
+        for number in range(40):
+            points = [" ".join(f"{generator.random():.4f}" for _ in range(3)) for _ in range(300)]
+            (root / kind / "points" / f"{number}.pts").write_text("\n".join(points))
+            (root / kind / "points_label" / f"{number}.seg").write_text("\n".join(str(1 + n % 4) for n in range(300)))
+            names.append(f"shape_data/{kind}/{number}")
+    for part in ("train", "val", "test"):
+        (root / "train_test_split" / f"shuffled_{part}_file_list.json").write_text(json.dumps(names))
+
+
+def hours_of_a_transformer(root: Path) -> None:
+    """ETTh1: two years of hours with seven columns."""
+    import datetime
+
+    root.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(10)
+    first = datetime.datetime(2016, 7, 1)
+    lines = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
+    for hour in range(17_420):
+        moment = first + datetime.timedelta(hours=hour)
+        lines.append(",".join([f"{moment:%Y-%m-%d %H:%M:%S}", *(f"{generator.random():.3f}" for _ in range(7))]))
+    (root / "ETTh1.csv").write_text("\n".join(lines))
 
 
 def yolo(root: Path) -> None:

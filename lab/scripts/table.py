@@ -57,6 +57,10 @@ def _tutorial(folder: str, make: Callable[[Path], None], place: str) -> PublicSc
     return PublicScript("yunjey/pytorch-tutorial", "main.py", f"tutorials/{folder}", make, place)
 
 
+def _learner(line: str) -> PublicScript:
+    return PublicScript("vwxyzjn/cleanrl", f"cleanrl/{line}", on_path=".")
+
+
 def _graphs(line: str, make: Callable[[Path], None], place: str) -> PublicScript:
     return PublicScript("pyg-team/pytorch_geometric", line, "examples", make, f"../data/{place}")
 
@@ -77,7 +81,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         lambda folder: data.token_files(folder, vocabulary=65),
         "data/shakespeare_char",
     ),
-    PublicScript("karpathy/minGPT", "python projects/adder/adder.py"),
+    PublicScript("karpathy/minGPT", "python projects/adder/adder.py", on_path="."),
     PublicScript(
         "karpathy/makemore",
         "makemore.py --device cuda",
@@ -111,9 +115,9 @@ SCRIPTS: tuple[PublicScript, ...] = (
     PublicScript("tkipf/pygcn", "train.py", "pygcn", data.cora, "../data/cora", on_path="."),
     PublicScript("locuslab/TCN", "add_test.py", "TCN/adding_problem"),
     PublicScript("locuslab/TCN", "copymem_test.py", "TCN/copy_memory"),
-    PublicScript("vwxyzjn/cleanrl", "cleanrl/ppo.py"),
-    PublicScript("vwxyzjn/cleanrl", "cleanrl/dqn.py --learning-starts 200 --save-model"),
-    PublicScript("vwxyzjn/cleanrl", "cleanrl/c51.py --learning-starts 200"),
+    _learner("ppo.py"),
+    _learner("dqn.py --learning-starts 200 --save-model"),
+    _learner("c51.py --learning-starts 200"),
     _gan("gan"),
     _gan("wgan_gp"),
     _gan("acgan"),
@@ -169,7 +173,7 @@ SCRIPTS: tuple[PublicScript, ...] = (
         data.folders_of_pictures,
         job=("torchvision:resnet18", {"batch_size": 8, "optimizer": "sgd-momentum", "zero_grad": "before-backward"}),
     ),
-    PublicScript("karpathy/minGPT", "python projects/chargpt/chargpt.py", ".", data.one_text, "."),
+    PublicScript("karpathy/minGPT", "python projects/chargpt/chargpt.py", ".", data.one_text, ".", on_path="."),
     PublicScript(
         "karpathy/llm.c",
         "train_gpt2.py --input_bin {data}/train.bin --input_val_bin {data}/train.bin --model d12 --batch_size 8 "
@@ -203,4 +207,106 @@ SCRIPTS: tuple[PublicScript, ...] = (
         data.mnist,
         "../../../Datasets",
     ),
+    PublicScript("Diego999/pyGAT", "train.py", ".", data.cora, "data/cora"),
+    PublicScript("Tiiiger/SGC", "citation.py"),
+    PublicScript("salesforce/awd-lstm-lm", "main.py --data {data}/ --epochs 2 --save out.pt", ".", data.wikitext),
+    PublicScript(
+        "kimiyoung/transformer-xl",
+        "train.py --cuda --data {data} --dataset enwik8 --n_layer 4 --d_model 256 --n_head 4 --d_head 64 --d_inner 512 "
+        "--tgt_len 128 --mem_len 128 --eval_tgt_len 64 --batch_size 8 --eval-interval 50 --work_dir out",
+        "pytorch",
+        data.wikitext,
+    ),
+    PublicScript("TeaPearce/Conditional_Diffusion_MNIST", "script.py", ".", data.mnist, "data"),
+    PublicScript(
+        "facebookresearch/barlowtwins",
+        "main.py {data} --workers 2 --batch-size 16 --epochs 2",
+        ".",
+        data.folders_of_pictures,
+    ),
+    PublicScript(
+        "HobbitLong/SupContrast",
+        "main_supcon.py --dataset path --data_folder {data}/train --mean (0.5,0.5,0.5) --std (0.2,0.2,0.2) "
+        "--batch_size 32 --num_workers 2 --epochs 2",
+        ".",
+        data.folders_of_pictures,
+    ),
+    PublicScript(
+        "zhouhaoyi/Informer2020",
+        "main_informer.py --model informer --data ETTh1 --root_path {data} --freq h --train_epochs 1 --num_workers 2",
+        ".",
+        data.hours_of_a_transformer,
+    ),
+    PublicScript(
+        "facebookresearch/dino",
+        "torchrun --nproc_per_node 1 main_dino.py --arch vit_tiny --data_path {data}/train --output_dir out "
+        "--batch_size_per_gpu 8 --num_workers 2 --epochs 2 --warmup_epochs 1",
+        ".",
+        data.folders_of_pictures,
+    ),
+    PublicScript(
+        "yunjey/stargan",
+        "main.py --mode train --dataset RaFD --rafd_image_dir {data}/train --rafd_crop_size 96 --image_size 64 "
+        "--c_dim 6 --c2_dim 6 --batch_size 4 --use_tensorboard False --sample_step 20 --model_save_step 20 "
+        "--num_workers 2",
+        ".",
+        data.folders_of_pictures,
+    ),
+    PublicScript(
+        "rosinality/vq-vae-2-pytorch",
+        "train_vqvae.py --size 64 --epoch 2 {data}/train",
+        ".",
+        data.folders_of_pictures,
+    ),
+    PublicScript("cs230-stanford/cs230-code-examples", "train.py", "pytorch/vision", data.fingers, "data/64x64_SIGNS"),
+    PublicScript("victoresque/pytorch-template", "train.py -c config.json", ".", data.mnist, "data"),
+    PublicScript(
+        "yenchenlin/nerf-pytorch",
+        "run_nerf.py --config configs/lego.txt",
+        ".",
+        data.blender_scene,
+        "data/nerf_synthetic/lego",
+    ),
+    PublicScript(
+        "facebookresearch/detr",
+        "TORCH_HOME={data} python main.py --coco_path {data} --batch_size 2 --epochs 2 --output_dir out",
+        ".",
+        data.coco_and_resnet,
+    ),
+    PublicScript("lucidrains/x-transformers", "train_copy.py", on_path="."),
+    PublicScript("lucidrains/x-transformers", "train_parity.py", on_path="."),
+    PublicScript(
+        "fxia22/pointnet.pytorch",
+        "train_classification.py --dataset {data} --dataset_type shapenet --batchSize 16 --nepoch 2 --workers 2",
+        "utils",
+        data.point_clouds,
+        on_path=".",
+    ),
+    _learner("sac_continuous_action.py --env-id Pendulum-v1 --learning-starts 200"),
+    _learner("td3_continuous_action.py --env-id Pendulum-v1 --learning-starts 200 --save-model"),
+    _learner("ddpg_continuous_action.py --env-id Pendulum-v1 --learning-starts 200"),
+    _learner("ppo_continuous_action.py --env-id Pendulum-v1"),
+    PublicScript(
+        "eriklindernoren/PyTorch-GAN",
+        "cyclegan.py --dataset_name oomcast --n_cpu 2",
+        "implementations/cyclegan",
+        data.two_kinds_of_pictures,
+        "../../data/oomcast",
+    ),
+    PublicScript(
+        "eriklindernoren/PyTorch-GAN",
+        "pix2pix.py --dataset_name pairs --n_cpu 2",
+        "implementations/pix2pix",
+        data.pictures_in_pairs,
+        "../../data/pairs",
+    ),
+    _gan("ebgan"),
+    _gan("softmax_gan"),
+    _examples(
+        "fast_neural_style",
+        "TORCH_HOME={data} python neural_style/neural_style.py train --dataset {data}/pictures --save-model-dir out "
+        "--accel --image-size 128",
+        make=data.pictures_and_vgg,
+    ),
+    PublicScript("pytorch/ignite", "mnist.py", "examples/mnist", data.mnist, "."),
 )

@@ -93,3 +93,19 @@ def test_what_grows_out_of_little_on_the_host_stays_virtual() -> None:
         positions = torch.arange(200_000)
         assert isinstance(positions[:, None] - positions[None, :], FakeTensor)  # 320 GB
         assert isinstance(torch.empty(200_000, 200_000), FakeTensor)
+
+
+def test_loops_of_the_host_do_not_pass_the_recorder() -> None:
+    with oomcast.virtual_gpu(GPU) as gpu:
+        rows, marks = torch.rand(64, 8), torch.zeros(64)
+        before = gpu.recorder.streams.launches
+        for number in range(64):
+            marks[number] = rows[number, 3] + rows[number].mean() * 2
+        total = torch.stack(list(marks)).sum().item()
+        assert gpu.recorder.streams.launches == before
+        assert total == pytest.approx((rows[:, 3] + rows.mean(1) * 2).sum().item(), rel=1e-4)
+        assert isinstance(torch.zeros(2000, 1).expand(2000, 4000).clone(), FakeTensor)
+        assert isinstance(rows.repeat(400, 400), FakeTensor)
+        assert (rows.to("cuda") + marks.cuda()[:, None]).is_cuda
+        with pytest.raises(RuntimeError, match="two devices"):
+            rows + marks.cuda()[:, None]

@@ -476,3 +476,33 @@ def test_a_second_virtual_gpu_is_refused_and_torch_comes_back_whole() -> None:
         raise ZeroDivisionError
     with oomcast.virtual_gpu("t4"):
         assert torch.cuda.is_available()
+
+
+def test_tensors_made_like_others_are_where_those_are() -> None:
+    with oomcast.virtual_gpu(DEVICE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        on_gpu, on_host = torch.zeros(4, 3, device="cuda"), torch.zeros(4, 3, dtype=torch.float64)
+        assert on_gpu.new_tensor([1.0, 2.0]).tolist() == [1.0, 2.0]
+        for made in (
+            on_gpu.new_tensor([1, 2]),
+            on_gpu.new_tensor(on_host),
+            on_host.new_tensor([1], device="cuda"),
+            on_gpu.new(),
+            on_gpu.new(2, 3),
+            on_gpu.new(on_gpu.size()),
+            on_gpu.new([1, 2]),
+            on_gpu.data.new().resize_((4, 1)).bernoulli_(0.5),
+        ):
+            assert made.is_cuda
+        assert on_gpu.new_tensor([1, 2]).dtype == torch.float32
+        assert on_gpu.new(2, 3).shape == (2, 3)
+        assert not on_host.new_tensor([1]).is_cuda
+        assert not on_host.new(2).is_cuda
+        assert not torch.Tensor([1.0]).is_cuda
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        assert torch.Tensor([1.0]).is_cuda
+        assert torch.Tensor(2, 3).shape == (2, 3)
+        torch.set_default_tensor_type("torch.FloatTensor")
+        assert not torch.Tensor([1.0]).is_cuda
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    assert not torch.Tensor([1.0]).is_cuda

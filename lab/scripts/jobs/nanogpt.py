@@ -17,8 +17,12 @@ def batch(batch_size: int) -> Any:
     return [torch.randint(0, 50304, (batch_size, 1024)) for _ in range(2)]
 
 
+_kept: dict[str, torch.Tensor] = {}
+"""The script's variable `logits` keeps those of one micro-batch through the forward of the next."""
+
+
 def loss(model: Any, batch: Any) -> torch.Tensor:
-    loss: torch.Tensor = model(batch[0], batch[1])[1]
+    _kept["logits"], loss = model(batch[0], batch[1])
     return loss
 
 

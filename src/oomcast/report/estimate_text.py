@@ -75,7 +75,8 @@ def _of_script(estimate: Estimate) -> list[RenderableType]:
     run = estimate.script
     if run is None:
         return []
-    lines = [f"Followed for {run.optimizer_steps} optimizer steps: {run.reason}."]
+    steps = f"{run.optimizer_steps} optimizer step{'' if run.optimizer_steps == 1 else 's'}"
+    lines = [f"Followed for {steps}: {run.reason}."]
     if run.not_seen:
         lines.append(f"Not seen: {', '.join(run.not_seen)}.")
     table = Table(box=None, pad_edge=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,9 @@ def test_an_error_in_a_step_that_was_made_up_is_told(tmp_path: Path) -> None:
         ("import absent_package", JobFailed, r"needs the package absent_package.*train.py:\d+"),
         ("open('absent.csv')", JobFailed, r"needs the file absent.csv.*train.py:\d+"),
         ("input('name?')", JobFailed, r"asks for input.*train.py:\d+"),
+        ("import getpass; getpass.getpass()", JobFailed, r"asks for input.*train.py:\d+"),
+        ("import numpy; numpy.load('absent.npy')", JobFailed, r"needs the file absent.npy.*train.py:\d+"),
+        ("import torch; torch.cuda.set_device(3)", JobFailed, r"uses cuda:3.*--device 4xa100-40gb.*train.py:\d+"),
         ("import sys; sys.exit('no data')", JobFailed, "exit code 1: no data"),
         ("import os; os._exit(3)", JobFailed, "exit code 3"),
         ("def f(:", JobFailed, "is not valid Python"),
@@ -220,6 +225,78 @@ def test_a_script_that_cannot_run_is_told_in_a_sentence(
 ) -> None:
     with pytest.raises(error, match=text):
         run(tmp_path, body, start="")
+
+
+def test_a_known_cause_needs_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(JobFailed) as caught:
+        run(tmp_path, "open('absent.csv')", start="")
+    assert caught.value.traceback == ""
+    with pytest.raises(JobFailed) as caught:
+        run(tmp_path, "{}['absent']", start="")
+    assert "KeyError" in caught.value.traceback
+
+
+def test_a_script_that_catches_everything_and_minds_signals_is_stopped_all_the_same(tmp_path: Path) -> None:
+    body = """
+    import os, signal, subprocess, time
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if os.fork() == 0:
+        time.sleep(600)
+    print("children", child.pid, flush=True)
+    while True:
+        try:
+            step()
+            torch.zeros(3, device="cuda:1")
+        except BaseException:
+            pass
+    """
+    answer = run(tmp_path, body)
+    assert answer.verdict is Verdict.FITS
+    assert answer.script is not None
+    assert answer.script.ending is Ending.STEADY
+    left = [line for line in _command_lines() if "time.sleep(600)" in line]
+    assert not left
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "text"),
+    [
+        ("exit()", Verdict.UNKNOWN, "ended itself by sys.exit"),
+        ("exit(7)", Verdict.UNKNOWN, "exit code 7"),
+        ("step(); import absent_package", Verdict.FITS, r"needs the package absent_package.*train.py:\d+"),
+        ("nn.DataParallel(model, device_ids=[0, 1])", Verdict.UNKNOWN, r"uses cuda:1.*--device 2xa100-40gb.*:\d+"),
+    ],
+)
+def test_a_script_that_ends_early_says_why(tmp_path: Path, body: str, verdict: Verdict, text: str) -> None:
+    answer = run(tmp_path, f"step()\n{body}\n")
+    assert answer.verdict is verdict
+    assert answer.script is not None
+    assert re.search(text, answer.script.reason), answer.script.reason
+
+
+def test_data_that_a_script_makes_are_real(tmp_path: Path) -> None:
+    body = """
+    numbers = torch.rand(3000, 1024)
+    assert len(set(numbers[:, 0].tolist())) > 2000
+    marks = torch.zeros(3000, 1024)
+    for row in range(3000):
+        marks[row, row % 1024] = numbers[row, 0]
+    assert (marks.sum(1) == numbers[:, 0]).all()
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
 
 
 def test_a_script_that_hangs_ends_at_the_limit_with_its_line(tmp_path: Path) -> None:
@@ -400,6 +477,19 @@ def test_steps_that_are_made_up_load_nothing(tmp_path: Path) -> None:
     assert answer.script is not None
     assert answer.script.ending is Ending.FINISHED, answer.script.reason
     assert any("batches were not loaded" in sentence for sentence in answer.assumptions)
+
+
+def test_steps_that_are_made_up_update_nothing(tmp_path: Path) -> None:
+    body = """
+    for _ in range(9):
+        step()
+    updates = optimizer.state[model[0].weight]["step"].item()
+    assert updates == 3, updates
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert answer.script.optimizer_steps == 3
 
 
 def test_gradients_that_a_script_takes_itself_are_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .errors import GpuRuntimeError
+from .errors import NoSuchGpu
 
 __all__ = ["DEVICES", "HOST", "DeviceTable", "is_virtual", "to_real_device", "to_shown_device"]
 
@@ -48,7 +48,7 @@ class DeviceTable:
     def checked(self, index: int) -> int:
         if index >= self.count:
             there = "there is one GPU, cuda:0" if self.count == 1 else f"there are {self.count} GPUs, from cuda:0 on"
-            raise GpuRuntimeError(f"CUDA error: invalid device ordinal (cuda:{index} was asked for, but {there})")
+            raise NoSuchGpu(f"CUDA error: invalid device ordinal (cuda:{index} was asked for, but {there})", index)
         return index
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GpuIndexError", "GpuRuntimeError", "GpuTypeError", "RaisedAsOnGpu"]
+__all__ = ["GpuIndexError", "GpuRuntimeError", "GpuTypeError", "NoSuchGpu", "RaisedAsOnGpu"]
 
 
 class RaisedAsOnGpu(Exception):
@@ -19,3 +19,11 @@ class GpuRuntimeError(RaisedAsOnGpu, RuntimeError):
 
 class GpuTypeError(RaisedAsOnGpu, TypeError):
     pass
+
+
+class NoSuchGpu(RaisedAsOnGpu, RuntimeError):
+    """A device was named by an index beyond the last one."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index

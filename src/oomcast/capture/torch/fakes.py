@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-__all__ = ["FakeKernels", "expands", "is_large_factory", "keep_device", "may_expand"]
+__all__ = ["LARGE", "FakeKernels", "keep_device", "may_expand", "size_if_expanded", "size_if_large"]
 
 # -------- Which host tensors are too large to be real
 
 
-_LIMIT = 4 << 20
+LARGE = 4 << 20
 """Bytes. Beyond it batches and parameters begin; values that code reads are in smaller ones."""
 _EXPANSION = 8
 """Times: bytes turned into doubles."""
@@ -43,21 +43,24 @@ _SIZE_AT = {
 """Factory → position of its size."""
 
 
-def is_large_factory(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+def size_if_large(func: Any, args: Any, kwargs: dict[str, Any]) -> int:
+    """The bytes of what a factory makes, if it is large, else 0."""
     place = _SIZE_AT.get(func)
     if place is None:
-        return False
+        return 0
     dtype = kwargs.get("dtype") or (torch.int64 if place else torch.get_default_dtype())
-    return math.prod(args[place]) * dtype.itemsize > _LIMIT
+    size = math.prod(args[place]) * dtype.itemsize
+    return size if size > LARGE else 0
 
 
-def expands(out: Any, args: Any) -> bool:
-    """Whether an operator made something large of much smaller tensors.
+def size_if_expanded(out: Any, args: Any) -> int:
+    """The bytes of what an operator made, if it is something large of much smaller tensors, else 0.
 
     What is as large as real inputs, or a few times larger (bytes as floats), is the work of data code and stays real.
     """
-    most = max(_LIMIT, _EXPANSION * sum(map(_nbytes, args)))
-    return any(_nbytes(tensor) > most for tensor in (out if isinstance(out, (tuple, list)) else (out,)))
+    most = max(LARGE, _EXPANSION * sum(map(_nbytes, args)))
+    largest = max(map(_nbytes, out if isinstance(out, (tuple, list)) else (out,)), default=0)
+    return largest if largest > most else 0
 
 
 def _nbytes(value: Any) -> int:
@@ -83,7 +86,7 @@ def may_expand(func: Any, args: Any) -> bool:
                     bound *= max(item.numel(), 1)
                 elif isinstance(item, int) and item > 0:
                     bound *= item
-    return bound > _LIMIT
+    return bound > LARGE
 
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)

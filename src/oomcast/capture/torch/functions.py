@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from .devices import HOST, is_virtual, to_real_device, to_shown_device
 from .errors import GpuTypeError
+from .host_work import BENEATH_MODES, is_work_of_the_host
 from .recorder import Recorder, parts_of
 
-__all__ = ["VirtualDevice", "shown_device_property"]
+__all__ = ["VirtualDevice", "of_old_type", "shown_device_property"]
 
 _Tensor = torch.Tensor
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -30,6 +33,11 @@ class VirtualDevice(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(self.recorder, args, kwargs or {})
+        on_host = is_work_of_the_host(func, args, kwargs, self.recorder.host_is_real)
+        # Within torch.func's transforms a plain tensor may hold a virtual one.
+        if on_host and torch._C._len_torch_dispatch_stack() == 1 and peek_interpreter_stack() is None:
+            with torch._C._ExcludeDispatchKeyGuard(BENEATH_MODES):
+                return func(*args, **kwargs) if kwargs else func(*args)
         if kwargs:
             device = kwargs.get("device")
             if device is not None:
@@ -142,6 +150,42 @@ def _build_then_move(build: Any) -> Any:
         return build(*args, **kwargs)
 
     return handler
+
+
+def _new_tensor(recorder: Recorder, args: Any, kwargs: Any) -> torch.Tensor:
+    """`x.new_tensor(data)`: data read from Python, on the device of `x`, which C++ takes for the host."""
+    tensor, *rest = args
+    data = rest[0] if rest else kwargs["data"]
+    options = {key: value for key, value in kwargs.items() if key not in ("data", "pin_memory")}
+    if options.get("dtype") is None:
+        options["dtype"] = tensor.dtype
+    if options.get("device") is None:
+        options["device"] = _device(recorder, args, kwargs)
+    if isinstance(data, torch.Tensor):
+        wants_grad = options.pop("requires_grad", False)
+        copy = data.detach().clone().to(to_real_device(options["device"]), options["dtype"])
+        return copy.requires_grad_() if wants_grad else copy
+    return _build_then_move(torch.tensor)(recorder, (data,), options)
+
+
+def _new(recorder: Recorder, args: Any, kwargs: Any) -> torch.Tensor:
+    """`x.new(...)`, the old way: sizes, data, or nothing."""
+    tensor, *rest = args
+    if not _on_gpu(tensor) or tensor.is_sparse:
+        return _Tensor.new(tensor, *rest, **kwargs)
+    return of_old_type(rest, tensor.dtype, to_real_device(_device(recorder, args, kwargs)))
+
+
+def of_old_type(args: Sequence[Any], dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """What `torch.FloatTensor(...)` makes of its arguments, on that device."""
+    if not args or all(isinstance(size, int) for size in args):
+        return torch.empty(tuple(args) or (0,), dtype=dtype, device=device)
+    if isinstance(args[0], torch.Size):
+        return torch.empty(args[0], dtype=dtype, device=device)
+    data = args[0]
+    if isinstance(data, FakeTensor):
+        return data.to(device, dtype)
+    return torch.tensor(data, dtype=dtype).to(device)
 
 
 def _make_device(recorder: Recorder, args: Any, kwargs: Any) -> torch.device:
@@ -297,6 +341,8 @@ _HANDLERS: dict[Any, Any] = {
     _Tensor.share_memory_: _itself,
     torch.isfinite: _is_finite,
     _Tensor.isfinite: _is_finite,
+    _Tensor.new_tensor: _new_tensor,
+    _Tensor.new: _new,
     torch.tensor: _build_then_move(torch.tensor),
     torch.as_tensor: _build_then_move(torch.as_tensor),
     torch.asarray: _build_then_move(torch.asarray),

@@ -22,7 +22,7 @@ from ...devices import Gpu
 from ...trace import Category, Phase, TraceBuilder
 from .devices import HOST
 from .errors import GpuRuntimeError
-from .fakes import FakeKernels, expands, is_large_factory, may_expand
+from .fakes import FakeKernels, may_expand, size_if_expanded, size_if_large
 from .gradients import as_on_cuda
 from .job_settings import JobSettings
 from .kernels import KERNELS
@@ -31,7 +31,7 @@ from .operators import LATE_KERNELS, RULES
 from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, assumptions, internal_scratch
 from .personality.overrides import composite as whole
 from .personality.reductions import reduction_scratch
-from .scope import Scope
+from .scope import Scope, is_building_a_module
 from .sparse import is_sparse, parts_of_sparse, run_sparse
 from .streams import StreamTable
 from .values import Values
@@ -84,6 +84,8 @@ class Recorder(TorchDispatchMode):
         self._fake_kernels = FakeKernels(self.fake_mode)
         self._gpu = gpu
         self._real_host = 0
+        self.bytes_of_data = 0
+        """How much more of what code makes on the host, outside of modules and loaders, is real though it is large."""
         self._sparse_met = False
         self._pending: list[tuple[Any, weakref.ref[Any], tuple[int, ...], torch.dtype]] | None = None
         """Within `fused`: what was made, and is followed only if it outlives it."""
@@ -219,13 +221,26 @@ class Recorder(TorchDispatchMode):
     def _on_host(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Small host tensors are real, so that values can be read; large ones are fake, so that they cost nothing."""
         if not self._real_host:
-            if is_large_factory(func, args, kwargs):
+            size = size_if_large(func, args, kwargs)
+            if size and not self._may_be_real(size):
                 return self.run_fake(func, (), args, kwargs)
-            if may_expand(func, args):
+            if not size and may_expand(func, args):
                 out = self.run_fake(func, (), self.all_fake(args), kwargs)
-                if expands(out, args):
+                size = size_if_expanded(out, args)
+                if size and not self._may_be_real(size):
                     return out
         return func(*args, **kwargs)
+
+    def _may_be_real(self, size: int) -> bool:
+        """Whether a large tensor of the host is a script's data, which its code may read, and not a model's part."""
+        if size > self.bytes_of_data or is_building_a_module():
+            return False
+        self.bytes_of_data -= size
+        return True
+
+    @property
+    def host_is_real(self) -> bool:
+        return self._real_host > 0
 
     @contextlib.contextmanager
     def real_host(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
-__all__ = ["COMPILED_PREFIX", "Scope"]
+__all__ = ["COMPILED_PREFIX", "Scope", "is_building_a_module"]
 
 COMPILED_PREFIX = "_orig_mod."
 """What torch.compile puts into the names of the modules that it wraps."""
@@ -35,6 +35,16 @@ def _is_user_file(filename: str) -> bool:
         return False
     # The standard library is nobody's line; packages installed beneath it (timm, transformers) are model code.
     return _INSTALLED in filename or not filename.startswith(_NOT_THE_USERS[2])
+
+
+def is_building_a_module() -> bool:
+    """Whether the code at hand was called from the `__init__` of some `nn.Module`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Scope:

@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from ...errors import CaptureFailed
 from .devices import HOST, to_real_device
-from .functions import VirtualDevice
+from .functions import VirtualDevice, of_old_type
 from .patches import Patches
 
 __all__ = ["install_spellings"]
@@ -80,7 +80,15 @@ def _install_default_device(patches: Patches, functions: VirtualDevice) -> None:
             return functions.__torch_function__(func, types, args, kwargs)
         return func(*args, **kwargs)
 
-    set_type = torch.set_default_tensor_type
+    set_type, make_tensor = torch.set_default_tensor_type, torch.Tensor.__new__
+
+    def new_tensor(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """`torch.Tensor([1.0])` is of the default type."""
+        if cls is torch.Tensor and not kwargs and torch._C._is_torch_function_mode_enabled():
+            context = _default_device()
+            if context is not None and context.type == "cuda":
+                return of_old_type(args, torch.get_default_dtype(), context)
+        return make_tensor(cls, *args, **kwargs)
 
     def set_default_tensor_type(wanted: Any) -> None:
         name = wanted if isinstance(wanted, str) else f"{wanted.__module__}.{wanted.__name__}"
@@ -90,7 +98,10 @@ def _install_default_device(patches: Patches, functions: VirtualDevice) -> None:
             return
         torch.set_default_dtype(_OLD_TYPES[name.rpartition(".")[2]])
         torch.set_default_device("cuda")
+        if vars(torch.Tensor).get("__new__") is not by_type:
+            patches.set(torch.Tensor, "__new__", by_type)
 
+    by_type = staticmethod(new_tensor)
     patches.set(DeviceContext, "__torch_function__", with_device)
     patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
 
@@ -102,11 +113,7 @@ def _install_old_types(patches: Patches) -> None:
         dtype: torch.dtype
 
         def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-            if args and all(isinstance(size, int) for size in args):
-                return torch.empty(*args, dtype=cls.dtype, device="cuda")
-            if args and isinstance(args[0], torch.Size):
-                return torch.empty(args[0], dtype=cls.dtype, device="cuda")
-            return torch.tensor(args[0] if args else [], dtype=cls.dtype, device="cuda")
+            return of_old_type(args, cls.dtype, "cuda")
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype == cls.dtype

@@ -31,7 +31,7 @@ from ...explain import first_sentence
 from ...guarding import answer_now
 from ...keeping_apart import what_was_written
 from ...messages import Answer
-from ..errors import RaisedAsOnGpu
+from ..errors import NoSuchGpu, RaisedAsOnGpu
 from ..jobs.vision import prepare_torchvision
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
@@ -49,6 +49,8 @@ _OURS = str(Path(__file__).parents[3]) + os.sep
 _VIRTUAL_GPU = str(Path(__file__).parents[1]) + os.sep
 _OF_PYTHON = str(Path(traceback.__file__).parent) + os.sep
 _TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD)
+_BYTES_OF_DATA = 2 << 30
+"""Data that a script makes itself and may read again are real, up to so much in all."""
 _PATIENCE = 2.0
 """Seconds in which a script that runs on the GPU comes to a point where it can be stopped."""
 
@@ -66,6 +68,7 @@ def capture_script(spec: Spec) -> Trace:
         # By name: the counters simulate the allocator, whose room this one does not know.
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
+        virtual.recorder.bytes_of_data = _BYTES_OF_DATA
         # A script cannot be run again as eager code where following it fails, and has a minute.
         virtual.compiled.eager_because = "what scripts compile is not followed yet"
         must_join: Membership | None = None
@@ -237,13 +240,14 @@ class _Session:
         if isinstance(error, OomcastError):
             raise error
         frames = traceback.extract_tb(error.__traceback__)
-        sentence = _what_went_wrong(error, frames)
+        device = self._spec.place.machines.gpu
+        sentence = _what_went_wrong(error, frames, device)
         if self._watch.is_steady and self._virtual.ledger.phase in _TRAINING:
             # Its steps are made up by now: what it does with them may not be its own fault, but is told.
             enough = self._watch.seen_enough()
             return dataclasses.replace(enough, reason=f"{enough.reason}; in a step made up after that, {sentence}")
         if not self._virtual.ledger.event_count:
-            lines = "".join(traceback.format_exception(error))
+            lines = "" if _known_cause(error, frames, device) else "".join(traceback.format_exception(error))
             kind_of_error = CaptureFailed if _is_our_fault(error, frames) else JobFailed
             raise kind_of_error(f"{self._launch.target} cannot be followed: {sentence}.", lines) from error
         sys.stderr.write("".join(traceback.format_exception(error)))
@@ -261,18 +265,29 @@ def _is_our_fault(error: BaseException, frames: traceback.StackSummary) -> bool:
     return bool(frames) and frames[-1].filename.startswith(_VIRTUAL_GPU) and not isinstance(error, not_ours)
 
 
-def _what_went_wrong(error: BaseException, frames: traceback.StackSummary) -> str:
-    """As the end of a sentence about the script, with the user's line."""
-    where = next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if _is_the_users(f.filename)), "")
-    at = f" ({where})" if where else ""
+def _known_cause(error: BaseException, frames: traceback.StackSummary, device: str) -> str:
+    """Of what users meet most, with what to do, as the end of a sentence about the script; "" for anything else."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"it needs the package {error.name.partition('.')[0]}, which is not installed here{at}"
+        return f"it needs the package {error.name.partition('.')[0]}, which is not installed here"
     if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return f"it needs the file {error.filename}, which is not there{at}"
-    if isinstance(error, EOFError) and "EOF when reading a line" in str(error):
-        return f"it asks for input, which nobody can give here; give it as an argument{at}"
+        return f"it needs the file {error.filename}, which is not there"
+    if isinstance(error, NoSuchGpu):
+        return f"it uses cuda:{error.index}, which the device has not; name --device {error.index + 1}x{device}"
+    in_getpass = bool(frames) and os.path.basename(frames[-1].filename) == "getpass.py"
+    if isinstance(error, EOFError) and (in_getpass or "EOF when reading a line" in str(error)):
+        return "it asks for input, which nobody can give here; give it as an argument"
+    return ""
+
+
+def _what_went_wrong(error: BaseException, frames: traceback.StackSummary, device: str) -> str:
+    """As the end of a sentence about the script, with the user's line."""
+    where = next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if _is_the_users(f.filename)), "")
+    at = f" ({where})" if where and not isinstance(error, SyntaxError) else ""
+    known = _known_cause(error, frames, device)
+    if known:
+        return known + at
     kind = type(error).__bases__[-1] if isinstance(error, RaisedAsOnGpu) else type(error)
     return f"it raised {kind.__name__}: {first_sentence(error)}{at}"
 

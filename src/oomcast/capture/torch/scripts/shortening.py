@@ -290,7 +290,7 @@ def _install_optimizers(patches: Patches, watch: StepWatch) -> None:
         kind = type(optimizer)
         if not watch.is_steady or not watch.knows(optimizer) or not kind.__module__.startswith("torch.optim."):
             return
-        if kind is torch.optim.LBFGS or args or kwargs:  # a closure computes gradients meanwhile
+        if kind is torch.optim.LBFGS or args[1:] or kwargs:  # a closure computes gradients meanwhile
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
