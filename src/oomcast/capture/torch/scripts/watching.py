@@ -25,7 +25,7 @@ _EPOCHS_TO_LOOK_ON = 200
 _OPERATORS_TO_LOOK_ON = 60_000
 """How long evaluation and a checkpoint are waited for once training is steady. Counted, and not timed, so that a busy
 machine sees what an idle one does; the time limit is the last resort, and is told."""
-_NEAR_THE_LIMIT = 0.85
+_NEAR_THE_LIMIT = 0.7
 
 
 @dataclass(frozen=True)
