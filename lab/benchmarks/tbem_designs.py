@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
+from typing import Any
 
 from oomcast.methods.measure import CaseSpec
 from oomcast.methods.tbem import Campaign, Factor, Gap, GapRow, most_telling, plan_campaign, refit
 
 from .report import Bar, Outcome
 
-__all__ = ["SHARE_OF_RUNS", "designed", "judge_designs", "pool_cases"]
+__all__ = ["SHARE_OF_RUNS", "designed", "judge_designs", "place_of", "pool_cases"]
 
 ARRAYS = 4
 DESIGNS = 10
@@ -34,6 +35,11 @@ def pool_cases(campaign: Campaign) -> list[CaseSpec]:
     grid = random.Random(99).sample(list(rows.values()), len(rows))
     aside = [case for case in plan_campaign(campaign).cases if case.role == "held_out"]
     return [case for pair in itertools.zip_longest(grid, aside) for case in pair if case is not None]
+
+
+def place_of(factors: Sequence[Factor], parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By which a case is known on every machine; its key also tells the folder of its job file."""
+    return tuple(parameters[factor.name] for factor in factors)
 
 
 def _arrays(campaign: Campaign) -> list[list[CaseSpec]]:
@@ -64,9 +70,9 @@ def judge_designs(campaigns: dict[str, Campaign], pools: dict[str, Gap]) -> Outc
     """For each pool: the error of every array by the papers' polynomials, and of every design by its own model."""
     rows, bars = [], []
     for name, pool in pools.items():
-        known = {row.key: row for row in pool.runs}
-        whole = [array for array in _arrays(campaigns[name]) if all(case.key in known for case in array)]
-        arrays = [[known[case.key] for case in array] for array in whole]
+        known = {place_of(pool.factors, row.parameters): row for row in pool.runs}
+        places = [[place_of(pool.factors, case.parameters) for case in array] for array in _arrays(campaigns[name])]
+        arrays = [[known[place] for place in array] for array in places if known.keys() >= set(array)]
         most = int(SHARE_OF_RUNS * len(arrays[0]))
         designs = []
         for seed in range(DESIGNS):

@@ -96,7 +96,7 @@ def test_an_answer_to_another_request_is_not_taken(server: CaptureServer, tmp_pa
 
 
 def test_after_ctrl_c_the_next_answer_is_the_next_jobs(tmp_path: Path) -> None:
-    first = job_file(tmp_path, "first.py", f"open({str(tmp_path / 'runs')!r}, 'w').close(); time.sleep(3)", width=300)
+    first = job_file(tmp_path, "first.py", f"open({str(tmp_path / 'runs')!r}, 'w').close(); time.sleep(30)", width=300)
     second = job_file(tmp_path, "second.py", width=100)
 
     def interrupt() -> None:
