@@ -17,6 +17,10 @@ import pytest
 # variable must stand before torch is loaded, here and in every process that a test starts.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _MARK = "OOMCAST_TEST_SESSION"
 _GRACE = 10.0
 """Seconds that processes have to end by themselves, once the tests are over."""
