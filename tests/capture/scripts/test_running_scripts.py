@@ -540,8 +540,26 @@ def test_a_process_group_of_one(tmp_path: Path, start: str) -> None:
 def test_what_cannot_be_started_here_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"starts 4 processes.*--device 4xa100-40gb"):
         run(tmp_path, "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=4)\n")
-    with pytest.raises(BadInput, match="compiles the extension 'mine'"):
+    with pytest.raises(BadInput, match=r"compiles the extension 'mine' at .*train\.py:\d+:"):
         run(tmp_path, "from torch.utils.cpp_extension import load\nload(name='mine', sources=['mine.cu'])\n")
+
+
+def test_an_extension_is_told_though_the_script_goes_on_without(tmp_path: Path) -> None:
+    body = """
+    import torch
+    from torch.utils.cpp_extension import load
+    try:
+        load(name="mine", sources=["mine.cu"])
+    except Exception:
+        pass
+    model = torch.nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(4):
+        model(torch.randn(2, 8, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    assert any("compiles the extension 'mine'" in sentence for sentence in run(tmp_path, body).assumptions)
 
 
 def test_what_is_saved_with_its_data_can_be_read_again(tmp_path: Path) -> None:

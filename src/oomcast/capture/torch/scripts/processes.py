@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ....errors import BadInput
+from ..machine import VirtualGpu
 from ..patches import Patches
 
 __all__ = ["install_processes"]
@@ -26,7 +27,19 @@ class _Done:
         return True
 
 
-def install_processes(patches: Patches, rank: int, world_size: int, device: str) -> None:
+def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_size: int) -> None:
+    device = virtual.gpu.name
+
+    def no_extension(name: str, *args: Any, **kwargs: Any) -> Any:
+        """Told even if the script catches it and goes on with other code than it would have on the GPU."""
+        line = virtual.scope.user_line()
+        where = f" at {line}" if line else ""
+        sentence = (
+            f"the script compiles the extension {name!r}{where}: what its C++ or CUDA code allocates cannot be followed"
+        )
+        virtual.ledger.assume(sentence)
+        raise BadInput(f"{sentence}; run the script with its plain PyTorch code, if it has any.")
+
     def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, **_: Any) -> _Done | None:
         if nprocs not in (1, world_size):
             raise BadInput(
@@ -40,11 +53,4 @@ def install_processes(patches: Patches, rank: int, world_size: int, device: str)
     patches.set(torch.multiprocessing, "start_processes", spawn)
     extensions = importlib.import_module("torch.utils.cpp_extension")
     for name in ("load", "load_inline"):
-        patches.set(extensions, name, _no_extension)
-
-
-def _no_extension(name: str, *args: Any, **kwargs: Any) -> Any:
-    raise BadInput(
-        f"the script compiles the extension {name!r}: what its C++ or CUDA code allocates cannot be followed; run the "
-        "script with its plain PyTorch code, if it has any."
-    )
+        patches.set(extensions, name, no_extension)

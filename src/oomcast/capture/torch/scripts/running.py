@@ -121,7 +121,7 @@ class _Session:
         with Patches() as patches:
             self._memory = install_shortening(patches, virtual, self._watch, self._batches)
             machines = self._spec.place.machines
-            install_processes(patches, self._spec.place.rank or 0, machines.world_size, machines.gpu)
+            install_processes(patches, virtual, self._spec.place.rank or 0, machines.world_size)
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
