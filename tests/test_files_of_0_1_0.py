@@ -61,7 +61,7 @@ def test_a_campaign_is_fitted_again_from_its_old_store(gap: Path) -> None:
 
 
 def test_an_old_gap_belongs_to_other_static_figures_and_says_so() -> None:
-    sentence = r"schema 1 \(written by oomcast 0.1.0\), this oomcast reads 3; fit the campaign again"
+    sentence = r"schema 1 \(written by oomcast 0.1.0\), this oomcast reads 4; fit the campaign again"
     with pytest.raises(UnreadableFile, match=sentence):
         read_gap(OLD / "gap.json")
 

@@ -209,7 +209,7 @@ def test_an_error_in_a_step_that_was_made_up_is_told(tmp_path: Path) -> None:
         ("import getpass; getpass.getpass()", JobFailed, r"asks for input.*train.py:\d+"),
         ("import numpy; numpy.load('absent.npy')", JobFailed, r"needs the file absent.npy.*train.py:\d+"),
         ("import torch; torch.cuda.set_device(3)", JobFailed, r"uses cuda:3.*--device 4xa100-40gb.*train.py:\d+"),
-        ("import sys; sys.exit('no data')", JobFailed, "exit code 1: no data"),
+        ("import sys; sys.exit('no data')", JobFailed, r"exit code 1 at .*train\.py:\d+: no data"),
         ("import os; os._exit(3)", JobFailed, "exit code 3"),
         ("def f(:", JobFailed, "is not valid Python"),
         ("x = 1", BadInput, "never used the GPU"),
@@ -271,7 +271,7 @@ def _command_lines() -> list[str]:
 @pytest.mark.parametrize(
     ("body", "verdict", "text"),
     [
-        ("exit()", Verdict.UNKNOWN, "ended itself by sys.exit"),
+        ("exit()", Verdict.UNKNOWN, r"ended itself by sys\.exit at .*train\.py:\d+"),
         ("exit(7)", Verdict.UNKNOWN, "exit code 7"),
         ("step(); import absent_package", Verdict.FITS, r"needs the package absent_package.*train.py:\d+"),
         ("nn.DataParallel(model, device_ids=[0, 1])", Verdict.UNKNOWN, r"uses cuda:1.*--device 2xa100-40gb.*:\d+"),

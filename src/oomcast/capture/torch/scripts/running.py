@@ -230,11 +230,13 @@ class _Session:
         return tuple(told)
 
     def _left(self, error: SystemExit) -> Stop:
+        lines = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_the_users(frame.filename)]
+        where = f" at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
         if error.code is None or error.code == 0:
-            return Stop(Ending.FINISHED, "the script ended itself by sys.exit")
+            return Stop(Ending.FINISHED, f"the script ended itself by sys.exit{where}")
         said = error.code if isinstance(error.code, str) else _last_words()
         code = 1 if isinstance(error.code, str) else error.code
-        return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{': ' + said if said else ''}")
+        return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{where}{': ' + said if said else ''}")
 
     def _failed(self, error: BaseException) -> Stop:
         if isinstance(error, OomcastError):
