@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 GROUNDTRUTH ?= ../shared/groundtruth
 
-.PHONY: setup demo test test-tensorflow test-jax test-mxnet test-onnx check lint types imports docs accuracy bench fuzz clean
+.PHONY: setup demo test test-tensorflow test-jax test-mxnet test-onnx test-vision check lint types imports docs accuracy bench fuzz clean
 
 setup: .venv/.installed-dev
 
@@ -31,12 +31,13 @@ test: setup
 	.venv-tensorflow/bin/pip install -q -c constraints-tensorflow.txt -e ".[campaign]" tensorflow-cpu keras pytest hypothesis
 	touch $@
 
-test-tensorflow: .venv-tensorflow/.installed
-	.venv-tensorflow/bin/python -m pytest tests/capture/tensorflow
+# Keras' steps are compiled by XLA's compiler, which comes with JAX: asked in that environment.
+test-tensorflow: .venv-tensorflow/.installed .venv-jax/.installed
+	OOMCAST_PYTHON_JAX=$(CURDIR)/.venv-jax/bin/python .venv-tensorflow/bin/python -m pytest tests/capture/tensorflow
 
 .venv-jax/.installed: pyproject.toml constraints-jax.txt
 	$(PYTHON) -m venv .venv-jax
-	.venv-jax/bin/pip install -q -c constraints-jax.txt -e . jax optax flax equinox pytest hypothesis
+	.venv-jax/bin/pip install -q -c constraints-jax.txt -e ".[jax-gpu]" flax equinox pytest hypothesis
 	touch $@
 
 test-jax: .venv-jax/.installed
@@ -59,6 +60,15 @@ test-mxnet: .venv-mxnet/.installed
 test-onnx: .venv-onnx/.installed
 	.venv-onnx/bin/python -m pytest tests/capture/onnx
 
+# torchvision beside a torch that it was not built for, as on machines without a GPU.
+.venv-vision/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-vision
+	.venv-vision/bin/pip install -q -c constraints.txt -e ".[torchvision]" pytest hypothesis
+	touch $@
+
+test-vision: .venv-vision/.installed
+	.venv-vision/bin/python -m pytest tests/capture/test_vision_operators.py
+
 lint: setup
 	$(BIN)/ruff check src tests lab examples
 	$(BIN)/ruff format --check src tests lab examples
@@ -78,7 +88,7 @@ imports: setup
 docs: .venv-docs/.installed
 	.venv-docs/bin/mkdocs build --strict
 
-check: lint types imports docs test test-tensorflow test-jax test-mxnet test-onnx
+check: lint types imports docs test test-tensorflow test-jax test-mxnet test-onnx test-vision
 
 # How right the estimates are, on a folder of measurements; without one, on the cited figures that are in lab/.
 accuracy: setup
@@ -93,4 +103,4 @@ bench: setup
 	$(BIN)/python -m lab bench --truth $(GROUNDTRUTH)
 
 clean:
-	rm -rf .venv .venv-tensorflow .venv-jax .venv-mxnet .venv-onnx .venv-docs site .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf .venv .venv-tensorflow .venv-jax .venv-mxnet .venv-onnx .venv-vision .venv-docs site .mypy_cache .ruff_cache .pytest_cache build dist

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, Command] = {
     "fuzz": Command("lab.fuzz.command", "hostile inputs of every kind"),
     "endurance": Command("lab.endurance", "thousands of estimates: same bytes, flat memory; large models"),
     "kills": Command("lab.kills", "oomcast killed at random moments, and what must hold afterwards"),
+    "serve": Command("lab.serve_load", "the service under load, killed, attacked"),
     "house": Command("lab.house", "the size and the order of the source, in figures"),
     "bench": Command("lab.benchmarks.command", "what oomcast promises, measured"),
     "scripts": Command("lab.scripts.command", "public training scripts through oomcast run"),

@@ -1,8 +1,8 @@
 """`python -m lab configs FOLDER`: whether public configuration files get an answer, format by format.
 
 FOLDER holds a folder for each format, with files as their authors published them (axolotl's examples, torchtune's
-recipes …). They are not part of the repository. What a file leaves to its user (the model, the batch size, the lengths)
-is given here, and said.
+recipes …). They are not part of the repository: `--fetch` fills FOLDER with those of `config_sources.py`. What a file
+leaves to its user (the model, the batch size, the lengths) is given here, and said.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 from oomcast import estimate
 from oomcast.errors import BadInput, OomcastError
 from oomcast.spec import Spec
+
+from .config_sources import fetch_files
 
 __all__ = ["add_to"]
 
@@ -38,6 +40,9 @@ def add_to(commands: Any) -> None:
         "configs", help="public configuration files, read as they are"
     )
     parser.add_argument("folder", type=Path, help="a folder with a folder of files for each format")
+    parser.add_argument(
+        "--fetch", type=Path, metavar="CLONES", help="fill the folder first, from clones of public repositories there"
+    )
     parser.add_argument("--format", action="append", default=[], help="only this one; may be given several times")
     parser.add_argument("--files", type=int, default=5, help="answers wanted of each format (default: 5; 0: all files)")
     parser.add_argument("--read-only", action="store_true", help="read the files, without running the jobs")
@@ -47,6 +52,8 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.fetch is not None:
+        fetch_files(options.fetch, options.folder)
     if not options.folder.is_dir():
         raise BadInput(f"there is no folder {options.folder}.")
     short = []

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import json
+import math
+import random
 import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -213,6 +215,103 @@ def _peft_comparison(row: Row) -> _Run | str:
     )  # fmt: skip
 
 
+# -------- ms-swift's benchmark: one A100, `max_memory_reserved` in GiB
+
+_SWIFT_MODELS = {
+    "qwen-1_8b-chat": ("hf:Qwen/Qwen-1_8B", ["c_attn"]),
+    "qwen-7b-chat": ("hf:Qwen/Qwen-7B", ["c_attn"]),
+    "qwen-14b-chat": ("hf:Qwen/Qwen-14B", ["c_attn"]),
+    "qwen-72b-chat": ("hf:Qwen/Qwen-72B", ["c_attn"]),
+    "yi-6b-chat": ("hf:01-ai/Yi-6B", ["q_proj", "k_proj", "v_proj"]),
+    "yi-34b-chat": ("hf:01-ai/Yi-34B", ["q_proj", "k_proj", "v_proj"]),
+    "openbuddy-zephyr-7b-chat": ("hf:mistralai/Mistral-7B-v0.1", ["q_proj", "k_proj", "v_proj"]),
+}
+"""swift's name → ours, and the modules that its `DEFAULT` targets."""
+_SWIFT_ALL = {"Qwen": ["c_attn", "c_proj", "w1", "w2"]}
+_SWIFT_QUANTISED = {"int4 (bnb)": "nf4-double", "int4 (gptq)": "gptq-int4", "int8 (gptq)": "gptq-int8"}
+
+
+_SWIFT_BATCHES = 24
+
+
+def _swift_lengths(longest: int, batch_size: int) -> tuple[int, ...]:
+    """Lengths of batches from what the page tells of its texts: 3,234.4 ± 2,547.5 tokens, at least 91.
+
+    A logarithmic normal distribution of that mean and deviation, cut at `longest`; a batch is as long as its longest
+    text. The draws are seeded, and the last batch but one has the longest text: of some thousand texts one has it.
+    """
+    spread = math.log(1 + (2547.5 / 3234.4) ** 2)
+    middle = math.log(3234.4) - spread / 2
+    draw = random.Random(0)
+    found: list[int] = []
+    while len(found) < _SWIFT_BATCHES:
+        texts: list[int] = []
+        while len(texts) < batch_size:
+            length = round(draw.lognormvariate(middle, math.sqrt(spread)))
+            if 91 <= length <= longest:
+                texts.append(length)
+        found.append(max(texts))
+    return (*found[:-2], longest, found[-1])
+
+
+def _ms_swift(row: Row) -> _Run | str:
+    """`swift sft` with the settings that its page names: Trainer, bf16, LoRA of rank 8, checkpointing, batch 1, texts
+    of at most 2,048 tokens unless the row says otherwise.
+
+    Longer texts are left out (`truncation_strategy=delete`). The figure is what the allocator has reserved after
+    thousands of batches of all lengths.
+    """
+    figure = row.get("GPU Memory (GiB)")
+    if row.get("memory"):
+        return "its texts' lengths are not published"
+    if not figure:
+        return "several GPUs: no reader yet" if row.get("Total steps") else "it has no figure"
+    name = row.get("Model Type [LoRA]") or row.text("Model Type [FULL]")
+    if "+" in figure or "A100" in name:
+        return "several GPUs: no reader yet"
+    if name not in _SWIFT_MODELS:
+        return f"the blocks of {name} are not written here"
+    job, targets = _SWIFT_MODELS[name]
+    if row.get("LoRA Target Modules").startswith("ALL"):
+        targets = _SWIFT_ALL["Qwen"]
+    quantised = row.get("Quantization")
+    if quantised not in ("", "bf16", *_SWIFT_QUANTISED):
+        return f"{quantised} weights: no reader yet"
+    accumulation = row.whole("Gradient Accumulation Steps") if row.get("Gradient Accumulation Steps") else 16
+    is_full = bool(row.get("Model Type [FULL]"))
+    longest = row.whole("Max Length") if row.get("Max Length") else 2048
+    batch_size = row.whole("Batch Size") if row.get("Batch Size") else 1
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "lengths": _swift_lengths(longest, batch_size),
+        "accumulation": min(accumulation, 2),  # gradients live from one micro-batch to the next
+        "steps": 2,
+        "weights": "bf16",
+        "precision": "amp-bf16",
+        "optimizer": "adamw",
+        "checkpointing": row.get("Gradient Checkpointing") != _NO,
+        "training_loop": "hf-trainer",
+        "zero_grad": "after-step",
+        "attention": "eager" if row.get("Use Flash Attn") == _NO else None,
+        "quantization": _SWIFT_QUANTISED.get(quantised),
+    }
+    if not is_full:
+        rank = row.whole("LoRA Rank") if row.get("LoRA Rank") else 8
+        options["adapter"] = Adapter.create("lora", r=rank, lora_alpha=32, lora_dropout=0.05, target_modules=targets)
+    return _Run(
+        job, f"{name} {'full' if is_full else 'lora'}", "a100-80gb", "torch-2.4-cu121", options, Measure.RESERVED,
+        row.gib("GPU Memory (GiB)", find_gpu("a100-80gb")),
+        f"{_SWIFT_BATCHES} batches of lengths drawn from the published distribution, up to {longest} tokens",
+    )  # fmt: skip
+
+
+_NO = "✘"
+_SWIFT_COLUMNS = (
+    "GPU Memory (GiB)", "memory", "Total steps", "Model Type [LoRA]", "Model Type [FULL]", "Quantization",
+    "Max Length", "Batch Size", "Use Flash Attn", "Gradient Checkpointing", "LoRA Rank", "LoRA Target Modules",
+    "Gradient Accumulation Steps",
+)  # fmt: skip
+
 ADAPTER_SETS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], _Run | str]]] = {
     "qwen_finetune": (("model", "method", "seq_len", "micro_batch", "grad_accum", "gpu", "memory_gb"), _qwen),
     "peft_bytes": (
@@ -221,5 +320,6 @@ ADAPTER_SETS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], _Run | str]]] 
     "peft_method_comparison": (
         ("model", "gpu", "precision", "optimizer", "batch_size_per_gpu", "input_shape", "extra_settings", "metric",
          "value_gib"), _peft_comparison),
+    "ms_swift": (_SWIFT_COLUMNS, _ms_swift),
 }  # fmt: skip
 """Name of the file → the columns that decide, and who rebuilds a row or says why it cannot be."""

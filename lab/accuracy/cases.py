@@ -9,7 +9,7 @@ from typing import Any
 from oomcast.estimation import Target
 from oomcast.spec import Effort, Job, JobKind, Place, Script, Spec, Workload
 
-__all__ = ["Case", "CaseSet", "Measure", "Skipped"]
+__all__ = ["MOMENTS", "Case", "CaseSet", "Measure", "Skipped"]
 
 
 TIME_LIMIT = 900.0
@@ -22,8 +22,15 @@ class Measure(str, Enum):
     DEVICE_TOTAL = "nvidia-smi"
     ALLOCATED = "max_memory_allocated"
     RESERVED = "max_memory_reserved"
+    STATES = "memory_allocated after backward"
+    FORWARD_KEPT = "memory_allocated after forward, less that before it"
+    PEAK_ABOVE_STATES = "max_memory_allocated of a step, less memory_allocated after its backward"
     BOUNDARY = "fits or oom"
     """Only whether it ran."""
+
+
+MOMENTS = (Measure.STATES, Measure.FORWARD_KEPT, Measure.PEAK_ABOVE_STATES)
+"""Read at moments of a step, the last one that is followed; the others are the peaks of a whole run."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class Case:
     ran: bool
     """Whether it fitted into the GPU."""
     cudnn_benchmark: bool = False
+    alloc_conf: str | None = None
+    """What the run's launcher says in PYTORCH_CUDA_ALLOC_CONF."""
     more_context: int = 0
     """Bytes that each process of the campaign holds beyond what its stack's catalogue says."""
     notes: str = ""
@@ -70,7 +79,14 @@ class Case:
     @property
     def spec(self) -> Spec:
         """The question that the product is asked; what a user has calibrated on this machine does not count."""
-        place = Place(self.gpu, self.stack, cudnn_benchmark=self.cudnn_benchmark, use_calibration=False, rank=self.rank)
+        place = Place(
+            self.gpu,
+            self.stack,
+            cudnn_benchmark=self.cudnn_benchmark,
+            use_calibration=False,
+            rank=self.rank,
+            alloc_conf=self.alloc_conf,
+        )
         return Spec(self.workload, place, Effort(time_limit=TIME_LIMIT), self.script)
 
     @property

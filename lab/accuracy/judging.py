@@ -9,6 +9,7 @@ from oomcast.estimation import load_interval
 
 from .baselines import BASELINES, linear_fit
 from .cases import Case, Measure
+from .formulas import FORMULAS, transformer_of
 from .metrics import Judged, Score, constants, score
 from .running import LINEAR_FIT, MEM_TRACKER, Result
 from .simulators import SIMULATORS, Prediction, value_of
@@ -43,6 +44,8 @@ def judged_rows(results: Sequence[Result], estimator: str) -> list[Judged | None
         return _by_linear_fit(results)
     if estimator == MEM_TRACKER:
         return [_by_mem_tracker(result) for result in results]
+    if estimator in FORMULAS:
+        return [_by_formula(result, estimator) for result in results]
     if estimator in BASELINES:
         return [_by_baseline(result, estimator) for result in results]
     if estimator.endswith(CONSTANT):
@@ -112,6 +115,11 @@ def _by_baseline(result: Result, name: str) -> Judged | None:
         return None
     value = BASELINES[name](result.features, result.case.workload.batch_size)
     return _plain(result, value)
+
+
+def _by_formula(result: Result, name: str) -> Judged | None:
+    run = transformer_of(result.case)
+    return None if run is None else _plain(result, FORMULAS[name](run))
 
 
 def _by_mem_tracker(result: Result) -> Judged | None:

@@ -73,7 +73,7 @@ def _refusal(row: Row) -> str:
     if re.match(r"[2-9] ?x", row.text("gpu")):
         return "it ran on several GPUs"
     if "Thunder" in row.get("extra_settings"):
-        return "compiled code is not modelled"
+        return "compiled by Thunder, which is not followed"
     if row.text("model") == "gemma-2b" and "weight_decay': 0.0" in row.get("optimizer"):
         return "its configuration is Gemma 2's, whose blocks are not written here"
     return ""

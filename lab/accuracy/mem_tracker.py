@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from oomcast.capture.guarding import Limits
-from oomcast.capture.messages import Answer
-from oomcast.capture.processes import ProcessEnded, TimeLimit, run_forked
+from oomcast.capture.job_process import Limits
+from oomcast.capture.messages import Answer, ProcessEnded, TimeLimit
+from oomcast.capture.processes import run_forked
 from oomcast.spec import Precision, Workload
 
 __all__ = ["Tracked", "track"]

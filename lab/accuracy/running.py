@@ -20,6 +20,7 @@ from oomcast.trace import Trace
 from .baselines import BASELINES
 from .cases import Case
 from .features import Features, features_of
+from .formulas import FORMULAS
 from .mem_tracker import Tracked, track
 from .simulators import SIMULATORS, Prediction
 from .traces import TraceCache, capturing_code, trace_key
@@ -28,7 +29,7 @@ __all__ = ["ESTIMATORS", "LINEAR_FIT", "MEM_TRACKER", "Result", "Timed", "check_
 
 LINEAR_FIT = "linear fit"
 MEM_TRACKER = "mem-tracker"
-ESTIMATORS: tuple[str, ...] = (*SIMULATORS, *BASELINES, MEM_TRACKER, LINEAR_FIT)
+ESTIMATORS: tuple[str, ...] = (*SIMULATORS, *BASELINES, *FORMULAS, MEM_TRACKER, LINEAR_FIT)
 _JUDGING = (*TRACE_ROOMS, "oomcast.estimation", "oomcast.methods.gpumemnet", "lab.accuracy")
 """The packages that decide an answer."""
 
@@ -169,7 +170,8 @@ class _Worker:
             return None
 
     def _path(self, case: Case, kept: Path, name: str) -> Path:
-        judged = f"{case.stack}-{case.cudnn_benchmark:d}{case.measure.name[0]}{case.more_context}"
+        told = "" if case.alloc_conf is None else f"-{case.alloc_conf.replace(':', '_')}"
+        judged = f"{case.stack}-{case.cudnn_benchmark:d}{case.measure.name[0]}{case.more_context}{told}"
         stem = f"{kept.stem}-{judged}-{name.replace(' ', '_')}-{source_digest(*_JUDGING)}"
         return self.folder / "answers" / f"{stem}.json"
 

@@ -16,6 +16,7 @@ from .real_models import read_real_models
 from .several_gpus import SEVERAL_GPUS_SETS, read_several_gpus
 from .timm_a100 import read_timm_a100
 from .timm_fits import read_timm_fits
+from .titan_runs import TITAN_SETS, read_titan_runs
 from .unbuilt import UNBUILT, read_unbuilt
 from .xmem import read_xmem_runs
 
@@ -33,6 +34,7 @@ DATA_SETS: Mapping[str, Callable[[Path], CaseSet]] = {
     **{name: partial(read_fine_tuning, name) for name in FINE_TUNING},
     **{name: partial(read_adapter_rows, name) for name in ADAPTER_SETS},
     **{name: partial(read_several_gpus, name) for name in SEVERAL_GPUS_SETS},
+    **{name: partial(read_titan_runs, name) for name in TITAN_SETS},
     **{name: partial(read_unbuilt, name) for name in UNBUILT},
 }
 

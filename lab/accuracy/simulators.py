@@ -11,7 +11,8 @@ from oomcast.estimation import Estimate, Target, estimate_trace, find_estimator
 from oomcast.simulate.cudnn import Source
 from oomcast.trace import Category, Trace
 
-from .cases import Case, Measure
+from .cases import MOMENTS, Case, Measure
+from .moments import allocated_at
 
 __all__ = ["SIMULATORS", "Prediction", "value_of"]
 
@@ -39,7 +40,7 @@ class Prediction:
 
 def value_of(prediction: Prediction, measure: Measure) -> int:
     """The figure that is to be compared with the measured one."""
-    if measure is Measure.ALLOCATED:
+    if measure is Measure.ALLOCATED or measure in MOMENTS:
         return prediction.allocated
     if measure is Measure.RESERVED:
         return prediction.reserved
@@ -48,7 +49,10 @@ def value_of(prediction: Prediction, measure: Measure) -> int:
 
 def _simulator(case: Case, trace: Trace) -> Prediction:
     """What `oomcast estimate` answers to somebody who says how the job sets `cudnn.benchmark`."""
-    return _prediction(estimate_trace(trace, case.target), case.more_context)
+    prediction = _prediction(estimate_trace(trace, case.target), case.more_context)
+    if case.measure not in MOMENTS:
+        return prediction
+    return dataclasses.replace(prediction, allocated=allocated_at(trace, case.target, case.measure))
 
 
 def _learned(case: Case, trace: Trace, name: str) -> Prediction:

@@ -64,6 +64,9 @@ class Row:
     def gib(self, column: str, gpu: Gpu) -> int:
         return self._bytes(column, GiB, "GiB", gpu)
 
+    def decimal_gb(self, column: str, gpu: Gpu) -> int:
+        return self._bytes(column, 10**9, "GB", gpu)
+
     def one_of(self, column: str, known: Sequence[str]) -> str:
         cell = self.text(column)
         if cell not in known:

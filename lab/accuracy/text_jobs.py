@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["BertJob", "GptJob", "HfJob"]
+__all__ = ["BertJob", "GptJob", "HfJob", "TorchaoLlamaJob"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,63 @@ class BertJob:
 
         tokens, seen, labels = batch
         return functional.cross_entropy(model(tokens, seen), labels)
+
+
+@dataclass(frozen=True)
+class TorchaoLlamaJob:
+    """torchao's script for training with int8 weights: a Llama of transformers, and the whole data set on the GPU."""
+
+    length: int
+    int8: bool
+    compiled: bool = False
+    """Model and loss as one function."""
+
+    libraries = ("transformers",)
+
+    def model(self) -> Any:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(
+            hidden_size=1536,
+            intermediate_size=6144,
+            num_hidden_layers=24,
+            num_attention_heads=24,
+            max_position_embeddings=self.length,
+            use_cache=False,
+        )
+        model: Any = LlamaForCausalLM(config)
+        model = model.bfloat16().cuda()
+        if self.int8:
+            training = importlib.import_module("torchao.prototype.quantized_training")
+            quantise = importlib.import_module("torchao.quantization").quantize_
+            quantise(model, training.int8_weight_only_quantized_training())
+        model.tokens = torch.empty(_TINY_STORIES, dtype=torch.uint16, device="cuda")
+        return model
+
+    def batch(self, batch_size: int) -> Any:
+        import torch
+
+        return torch.randint(1000, (batch_size, self.length))
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        import torch
+
+        return (torch.compile(_loss_of_2024) if self.compiled else _loss_of_2024)(model, batch)
+
+    def optimizer(self, parameters: Any) -> Any:
+        return importlib.import_module("torchao.optim")._AdamW(parameters, lr=3e-4)
+
+
+def _loss_of_2024(model: Any, batch: Any) -> Any:
+    """As transformers computed it until 4.45: in fp32, with a copy of the shifted logits."""
+    from torch.nn import functional
+
+    logits = model(input_ids=batch).logits.float()
+    shifted = logits[..., :-1, :].contiguous()
+    return functional.cross_entropy(shifted.view(-1, shifted.size(-1)), batch[..., 1:].contiguous().view(-1))
+
+
+_TINY_STORIES = 580_000_000
+"""Tokens of TinyStoriesV2-GPT4-train.txt (2.2 GB of English) with Llama 2's tokenizer, give or take 4 %: 0.4 % of the
+rows' figures."""

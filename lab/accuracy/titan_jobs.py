@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SHAPES", "TitanJob", "TitanShape"]
+__all__ = ["SHAPES", "TitanJob", "TitanShape", "recomputed"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TitanJob:
         model = TitanLlama(self.shape, self.length)
         if self.recompute != "none":
             for name, block in model.layers.named_children():
-                model.layers.register_module(name, _recomputed(block, self.recompute))
+                model.layers.register_module(name, recomputed(block, self.recompute))
         return model
 
     def batch(self, batch_size: int) -> Any:
@@ -68,8 +68,10 @@ class TitanJob:
         return optim.AdamW(parameters, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
-def _recomputed(block: Any, how: str) -> Any:
+def recomputed(block: Any, how: str) -> Any:
+    """The block under checkpointing as torchtitan wraps it: `full` or `selective`."""
     import torch
+    from torch._higher_order_ops import flex_attention
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -80,6 +82,9 @@ def _recomputed(block: Any, how: str) -> Any:
         aten.mm.default,
         aten._scaled_dot_product_efficient_attention.default,
         aten._scaled_dot_product_flash_attention.default,
+        # Of those that the list of 2026 has beside them: torchtitan at b5bcd76, distributed/activation_checkpoint.py.
+        aten._scaled_dot_product_cudnn_attention.default,
+        flex_attention,
         torch.ops._c10d_functional.reduce_scatter_tensor.default,
     }
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from .titan_jobs import TitanShape
 
-__all__ = ["TitanLlama"]
+__all__ = ["FeedForward", "TitanLlama"]
 
 
 class _RmsNorm(nn.Module):
@@ -60,7 +60,7 @@ class _Attention(nn.Module):
         return wide.reshape(batch, tokens, heads * self.repeats, size)
 
 
-class _FeedForward(nn.Module):
+class FeedForward(nn.Module):
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.w1 = nn.Linear(width, inner, bias=False)
@@ -75,7 +75,7 @@ class _Block(nn.Module):
     def __init__(self, shape: TitanShape) -> None:
         super().__init__()
         self.attention = _Attention(shape)
-        self.feed_forward = _FeedForward(shape.width, shape.inner)
+        self.feed_forward = FeedForward(shape.width, shape.inner)
         self.attention_norm = _RmsNorm(shape.width)
         self.ffn_norm = _RmsNorm(shape.width)
 

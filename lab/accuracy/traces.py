@@ -21,7 +21,7 @@ from .cases import Case
 
 __all__ = ["Captured", "TraceCache", "capturing_code", "default_folder", "trace_key"]
 
-_LIBRARIES = ("torch", "timm", "torchvision", "transformers", "megatron-core")
+_LIBRARIES = ("torch", "timm", "torchvision", "transformers", "peft", "bitsandbytes", "torchao", "megatron-core")
 _JOBS = "lab.accuracy"
 """The package of the classes that rebuild measured jobs."""
 

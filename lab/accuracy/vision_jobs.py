@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any
+from typing import Any, Literal
 
 from .library_names import timm_modules
 from .old_timm import IMAGES_OF_2024, OPTIONS_OF_2024, as_in_2024, prefetched
@@ -30,6 +31,8 @@ class TimmJob:
     """fp16 autocast without a GradScaler, as timm's benchmark does it."""
     weight_decay: float = 0.0
     """Above 0, SGD holds a second copy of all gradients while it steps."""
+    adamw_off_the_gpu: Literal["", "states", "gradients"] = ""
+    """torchao's `CPUOffloadOptimizer` over AdamW: what of it is on the host."""
 
     libraries = ("timm",)
 
@@ -79,6 +82,11 @@ class TimmJob:
     def optimizer(self, parameters: Any) -> Any:
         from torch import optim
 
+        if self.adamw_off_the_gpu:
+            offloaded = importlib.import_module("torchao.optim").CPUOffloadOptimizer
+            return offloaded(
+                parameters, optim.AdamW, offload_gradients=self.adamw_off_the_gpu == "gradients", fused=True
+            )
         old = self.year == 2022
         foreach = False if old else None
         return optim.SGD(

@@ -41,6 +41,7 @@ STUDIES = (
     "tbem",
     "trees",
     "unseen",
+    "xla",
 )
 """Each has arguments of its own, which stand behind its name."""
 

@@ -34,7 +34,7 @@ from oomcast.methods.tbem import (
 )
 
 from .report import Bar, Outcome, console, print_outcome
-from .tbem_designs import SHARE_OF_RUNS, designed, judge_designs, pool_cases
+from .tbem_designs import designed, judge_designs, pool_cases
 
 CAMPAIGNS = Path(__file__).parent / "campaigns"
 MOST_ERROR = 0.03
@@ -198,7 +198,8 @@ def _fits(gaps: dict[str, Gap]) -> Outcome:
 def _bayesian(gaps: dict[str, Gap]) -> Outcome:
     """Campaigns of a Bayesian design, measured as a person would, against the array's, on the cases kept out of both.
 
-    The bar is the whole campaign's error; what fewer of its runs would have given is shown beside it.
+    One array and one design each, by the design of before, so that nothing is promised of them (`judge_designs` has
+    several of each); what fewer of its runs would have given is shown beside it.
     """
     rows, bars = [], []
     for name, gap in gaps.items():
@@ -210,8 +211,7 @@ def _bayesian(gaps: dict[str, Gap]) -> Outcome:
         counts = (str(len(gap.runs)), str(len(design.runs)), str(len(gap.checks)))
         rows.append((gap.campaign, *counts, *map(_percent, (array, *fewer, whole))))
         what = f"{gap.campaign}: a Bayesian design of {len(design.runs)} runs errs no more than the array"
-        few = len(design.runs) <= SHARE_OF_RUNS * len(gap.runs)
-        bars.append(Bar(what, f"{_percent(whole)}, array {_percent(array)}", few and whole <= array))
+        bars.append(Bar(what, f"{_percent(whole)}, array {_percent(array)}", None))
     columns = ("campaign", "array's runs", "design's runs", "others", "array", "first 5", "first 8", "design")
     return Outcome("Bayesian designs beside orthogonal arrays", columns, rows, bars)
 

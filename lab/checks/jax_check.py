@@ -15,13 +15,13 @@ from oomcast.capture.job_files import JobFunctions
 from oomcast.spec import Workload
 from oomcast.trace.builder import peak_of
 
-__all__ = ["XLA_FLAGS", "figures_of_step"]
+__all__ = ["XLA_FLAGS", "NamedJob", "figures_of_step"]
 
 XLA_FLAGS = "--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED --xla_cpu_experimental_ynn_fusion_type="
 """For the environment of the process, before JAX starts."""
 
 
-class _Job:
+class NamedJob:
     """A job in name only: its functions are given by hand."""
 
     @staticmethod
@@ -36,7 +36,7 @@ def figures_of_step(model: Any, batch: Any, *, optimizer: str = "adam", donate: 
 
     `batch` is (x, y) of `ShapeDtypeStruct`s.
     """
-    workload = Workload.create(_Job, optimizer=optimizer, steps=1)
+    workload = Workload.create(NamedJob, optimizer=optimizer, steps=1)
     job = JobFunctions(lambda: model, lambda: batch, None, None, donate)
     step = training_step(job, batch, workload)
     trace = follow(step, 1, on_gpu=False, versions={}, workload={})

@@ -51,7 +51,7 @@ def figures_of_step(build: Callable[[], Any], batch: Any, *, rehearsals: int = 2
         model = build()
         step = trace_step(model, batch)
         feeds = tf.nest.map_structure(lambda array: v1.placeholder(array.dtype, array.shape), batch)
-        results = tf.nest.flatten(step.function(feeds))
+        results = tf.nest.flatten(step.function(*tf.nest.flatten(feeds)))
         variables = model_variables(model)
         initialize = tf.group(*(variable.value.initializer for variable in variables))
     trace = follow(step, rehearsals + 1, on_gpu=False, versions={}, workload={})

@@ -92,7 +92,27 @@ def _risk_of_a_classifier(leaf: Leaf) -> bool:
     return learned and leaf.path == "p_oom" and leaf.after > leaf.before
 
 
+def _compiling_offered(leaf: Leaf) -> bool:
+    """One remedy more, the others as they were; it takes one capture."""
+    if leaf.job.kind != "what_to_change":
+        return False
+    if leaf.path == "captures":
+        return bool(leaf.after == leaf.before + 1)
+    return leaf.path == "single" and [one for one in leaf.after if one["keys"] != ["compile"]] == leaf.before
+
+
+def _dropped_model(leaf: Leaf) -> bool:
+    """A script's counters are lower after a model has gone; a recorded job ends with its parameters freed."""
+    if leaf.job.kind == "replay":
+        return leaf.path.endswith(".events") and leaf.after > leaf.before
+    _, told, counter = leaf.path.rpartition("].")
+    lower = counter in ("allocated", "reserved") and leaf.after < leaf.before
+    return leaf.job.kind == "script" and bool(told) and (lower or (counter == "free" and leaf.after > leaf.before))
+
+
 REASONS: tuple[Reason, ...] = (
+    Reason("advise offers compiling", _compiling_offered),
+    Reason("a model that the job drops is free from then on; it was kept", _dropped_model),
     Reason("outside of what was learnt, P(OOM) widens as the bound does", _risk_of_a_classifier),
     Reason("what had to be assumed is said: the optimizer, the versions that were followed", _assumption_added),
     Reason("an error's sentence was rewritten; it is refused as before", _sentence_of_an_error),

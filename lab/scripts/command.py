@@ -7,6 +7,8 @@ script runs in its own checkout, on data made for it, and nothing that it writes
 from __future__ import annotations
 
 import argparse
+import hashlib
+import inspect
 import json
 import os
 import shlex
@@ -15,20 +17,36 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from oomcast.errors import BadInput, OomcastError
+from oomcast.spec import read_launch
 
 from .frameworks import FRAMEWORKS
 from .table import SCRIPTS, PublicScript
+from .what_follows import what_follows
 
-__all__ = ["add_to"]
+__all__ = ["Outcome", "add_to", "summary"]
+
+
+_OF_NETWORKS = (
+    "URLError",
+    "Error downloading",
+    "ConnectionError",
+    "Max retries",
+    "Name or service",
+    "OfflineMode",
+    "couldn't connect",
+    "HTTPError",
+)
+_OF_PACKAGES = ("needs the package", "ImportError", "is not installed", "no script")
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class Outcome:
     name: str
     steps: int = 0
     ending: str = ""
@@ -40,6 +58,8 @@ class _Outcome:
     against_job: float | None = None
     """How far the peak is from that of the job, as a share of it."""
     said: str = ""
+    has: tuple[str, ...] = ()
+    """Of `evaluation` and `saving`: what its code has besides training."""
     times: float | None = None
     """The time of its own two steps on torch's meta device, its data loading with them."""
 
@@ -48,9 +68,22 @@ class _Outcome:
         return self.steps >= 2
 
     @property
+    def reached(self) -> tuple[str, ...]:
+        return tuple(name for name, seen in (("evaluation", self.evaluation), ("saving", self.saving)) if seen)
+
+    @property
     def survived(self) -> bool:
         """Whether nothing that it did after its training step was too much for the virtual GPU."""
         return self.full_step and self.ending != "failed"
+
+    @property
+    def lacks(self) -> str:
+        """What this machine has not and the script needs; "" where the failure is ours, or there is none."""
+        if self.full_step:
+            return ""
+        if any(word in self.said for word in _OF_NETWORKS):
+            return "the network"
+        return "a package" if any(word in self.said for word in _OF_PACKAGES) else ""
 
 
 def add_to(commands: Any) -> None:
@@ -78,42 +111,58 @@ def run(options: argparse.Namespace) -> int:
     chosen = [one for one in (*SCRIPTS, *FRAMEWORKS) if not options.only or _is_meant(one, options.only)]
     if not chosen:
         raise BadInput("no script of the table has such a name.")
+    # Commands such as `yolo` and `accelerate` are those of this environment.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     outcomes = []
     for script in chosen:
         outcome = _tried(script, options)
         outcomes.append(outcome)
         if not options.json:
             print(_line(outcome), flush=True)
-    full, survived = sum(one.full_step for one in outcomes), sum(one.survived for one in outcomes)
-    clean = sum(not one.writes_outside for one in outcomes)
     if options.json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=2))
+        print(json.dumps([{**asdict(one), "reached": one.reached, "lacks": one.lacks} for one in outcomes], indent=2))
     else:
-        count = len(outcomes)
-        print(f"{full} of {count} give a full step, {survived} survive what follows, {clean} wrote nowhere else.")
+        print(summary(outcomes))
     return 0
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """A row whose code has neither evaluation nor saving has nothing to survive."""
+    full = [one for one in outcomes if one.full_step]
+    having = [one for one in full if one.has]
+    seen = [one for one in having if one.reached]
+    lacking = sum(bool(one.lacks) for one in outcomes)
+    return (
+        f"{len(full)} of {len(outcomes)} give a full step ({lacking} others lack the network or a package here), "
+        f"{sum(one.survived for one in full)} survive what follows, "
+        f"{sum(not one.writes_outside for one in outcomes)} wrote nowhere else.\n"
+        f"{len(having)} evaluate or save by their code: {len(seen)} were seen to, "
+        f"{sum(set(one.has) <= set(one.reached) for one in having)} in all that they have; "
+        f"{sum(one.survived for one in seen)} were seen to and survived."
+    )
 
 
 def _is_meant(script: PublicScript, words: list[str]) -> bool:
     return any(word in f"{script.name} {script.line}" for word in words)
 
 
-def _line(outcome: _Outcome) -> str:
+def _line(outcome: Outcome) -> str:
     if outcome.steps < 2:
-        return f"FAILS  {outcome.name}: {outcome.said}"
-    seen = [name for name, was in (("evaluation", outcome.evaluation), ("saving", outcome.saving)) if was]
+        lacks = f"this machine lacks {outcome.lacks}: " if outcome.lacks else ""
+        return f"{'LACKS ' if lacks else 'FAILS '} {outcome.name}: {lacks}{outcome.said}"
     job = "" if outcome.against_job is None else f", {outcome.against_job:+.2%} from its job"
     writes = f", WROTE {', '.join(outcome.writes_outside[:3])}" if outcome.writes_outside else ""
     times = "" if outcome.times is None else f" ({outcome.times:.1f} x two steps on meta)"
-    phases = " and ".join(seen) or "neither evaluation nor saving"
+    has = f"has {' and '.join(outcome.has) or 'neither evaluation nor saving'}"
+    phases = f"{has}, reached {' and '.join(outcome.reached) or 'neither'}"
     return (
         f"{'ok    ' if outcome.survived else 'DIED  '} {outcome.name}: {outcome.device_total >> 20} MiB, "
-        f"{outcome.steps} steps, {outcome.seconds:.0f} s{times}, {phases} seen{job}{writes}"
+        f"{outcome.steps} steps, {outcome.seconds:.0f} s{times}, {phases}{job}{writes}"
         f"; {outcome.said}"
     )
 
 
-def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
+def _tried(script: PublicScript, options: argparse.Namespace) -> Outcome:
     import oomcast
 
     checkout = _checkout(script.repository, options.folder)
@@ -121,11 +170,9 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
     line = script.line
     if script.make is not None:
         place = folder / script.place if script.place else options.folder / "data" / script.make.__name__
-        done = place / ".made-by-oomcast"
-        if not done.exists():
-            script.make(place)
-            done.write_text("")
+        _make_once(script.make, place, anew=not script.place)
         line = line.replace("{data}", str(place.resolve()))
+    has = _has(script, line, folder, checkout)
     before = _files(checkout)
     home, path = os.getcwd(), os.environ.get("PYTHONPATH", "")
     if script.on_path:
@@ -145,14 +192,14 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         taken = time.monotonic() - began
         alone = _on_meta(checkout, script.folder, shlex.split(line)) if options.ratio else None
     except OomcastError as error:
-        return _Outcome(script.name, said=str(error), writes_outside=_changed(before, _files(checkout)))
+        return Outcome(script.name, said=str(error), has=has, writes_outside=_changed(before, _files(checkout)))
     finally:
         os.chdir(home)
         os.environ["PYTHONPATH"] = path
     assert answer.script is not None
     written = _changed(before, _files(checkout))
     against = None if script.job is None else _against(script.job, answer, folder, options.device)
-    return _Outcome(
+    return Outcome(
         script.name,
         answer.script.optimizer_steps,
         answer.script.ending.value,
@@ -163,8 +210,36 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> _Outcome:
         answer.device_total,
         against,
         answer.script.reason,
+        has,
         None if alone is None else taken / alone,
     )
+
+
+def _has(script: PublicScript, line: str, folder: Path, checkout: Path) -> tuple[str, ...]:
+    if script.follows is not None:
+        return script.follows
+    home = os.getcwd()
+    os.chdir(folder)
+    try:
+        launch = read_launch(tuple(shlex.split(line)))
+    except OomcastError:  # it is told when the line is run
+        return ()
+    finally:
+        os.chdir(home)
+    target = Path(launch.target.replace(".", "/") + ".py" if launch.is_module else launch.target)
+    roots = [folder, checkout, *([checkout / script.on_path] if script.on_path else [])]
+    return what_follows(folder / target, roots)
+
+
+def _make_once(make: Callable[[Path], None], place: Path, anew: bool) -> None:
+    """The data of a script; again if they were made by other code than today's, `anew` in an empty folder."""
+    source = Path(inspect.getfile(make)).read_bytes()
+    done, mark = place / ".made-by-oomcast", hashlib.sha256(source).hexdigest()
+    if not done.exists() or done.read_text() != mark:
+        if anew:
+            shutil.rmtree(place, ignore_errors=True)
+        make(place)
+        done.write_text(mark)
 
 
 def _on_meta(checkout: Path, folder: str, line: list[str]) -> float | None:

@@ -16,9 +16,11 @@ __all__ = [
     "fingers",
     "folders_of_pictures",
     "hours_of_a_transformer",
+    "lines_of_json",
     "llm_c_tokens",
     "masks",
     "mnist",
+    "mnist_for_lightning",
     "molecules",
     "one_text",
     "pictures",
@@ -54,6 +56,12 @@ def mnist(root: Path, images: int = 320) -> None:
         labels = bytes(number % 10 for number in range(images))
         (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, images, 28, 28) + pixels)
         (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, images) + labels)
+
+
+def mnist_for_lightning(root: Path) -> None:
+    """All 60,000 pictures, which its scripts count on; its loader first looks whether there are any in `data`."""
+    mnist(root, 60_000)
+    mnist(root.parent / "pytorch" / "basics" / "data")
 
 
 def pictures(folder: Path, count: int = 24, side: int = 96, mode: str = "RGB", suffix: str = "png") -> None:
@@ -118,6 +126,15 @@ def one_text(folder: Path, name: str = "input.txt") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # minGPT's chargpt goes on from a line of Shakespeare's, whose letters must be there.
     (folder / name).write_text("\n".join([*sentences(2000), "O God, O God!"]))
+
+
+def lines_of_json(folder: Path) -> None:
+    """A text in each line, as language models are pretrained on."""
+    import json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"text": " ".join(sentences(12))}) for _ in range(1200)]
+    (folder / "text.jsonl").write_text("\n".join(lines))
 
 
 def ptb(folder: Path) -> None:
@@ -188,7 +205,7 @@ def pictures_and_vgg(root: Path) -> None:
 def _downloaded(folder: Path, model: str, name: str) -> None:
     import torch
 
-    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+    from oomcast.capture.torch.vision_operators import prepare_torchvision
 
     prepare_torchvision()  # whose operators may be built for another torch
     from torchvision import models
@@ -403,7 +420,7 @@ def save_tokenizer(folder: Path, kind: str, **settings: object) -> None:
 
 def save_pretrained(folder: Path, kind: str, **settings: object) -> None:
     """A model with its weights, which are random."""
-    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+    from oomcast.capture.torch.vision_operators import prepare_torchvision
 
     prepare_torchvision()  # whose operators may be built for another torch
     from transformers import AutoConfig, AutoModel

@@ -131,7 +131,7 @@ def stable_diffusion(folder: Path) -> None:
     """A pipeline of Stable Diffusion's parts, each with a few narrow layers, and captioned pictures beside it."""
     captioned_pictures(folder)
     pictures(folder / "dog", 5, 64)
-    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+    from oomcast.capture.torch.vision_operators import prepare_torchvision
 
     prepare_torchvision()  # whose operators may be built for another torch
     diffusers = importlib.import_module("diffusers")
@@ -182,7 +182,7 @@ def mnist_pictures(home: Path) -> None:
             pictures(home / "data" / "mnist_png" / part / str(digit), 80, 28, "L")
     import torch
 
-    from oomcast.capture.torch.jobs.vision import prepare_torchvision
+    from oomcast.capture.torch.vision_operators import prepare_torchvision
 
     prepare_torchvision()
     from torchvision.models import ResNet18_Weights, resnet18

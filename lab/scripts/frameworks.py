@@ -36,6 +36,7 @@ def _detection(line: str) -> PublicScript:
     return PublicScript("pytorch/vision", f"train.py --data-path {{data}} {line}", "references/detection", data.coco)
 
 
+_BOTH = ("evaluation", "saving")
 _TEXT = "--train_file train.txt --validation_file validation.txt"
 _TRAINER = "--do_train --do_eval --output_dir out --num_train_epochs 2 --per_device_train_batch_size 8"
 _NO_TRAINER = "--output_dir out --num_train_epochs 2 --per_device_train_batch_size 8"
@@ -106,7 +107,7 @@ FRAMEWORKS: tuple[PublicScript, ...] = (
     ),
     _diffusers(
         "text_to_image",
-        f"--mixed_precision fp16 train_text_to_image_lora.py {_PIPELINE} --train_data_dir {{data}} "
+        f"train_text_to_image_lora.py {_PIPELINE} --train_data_dir {{data}} --mixed_precision fp16 "
         "--num_train_epochs 2 --checkpointing_steps 3 --validation_prompt dog --num_validation_images 1",
         framework_data.stable_diffusion,
     ),
@@ -140,18 +141,21 @@ FRAMEWORKS: tuple[PublicScript, ...] = (
         "--workers 2",
         ".",
         data.yolo,
+        follows=_BOTH,
     ),
     PublicScript(
         "ultralytics/yolov5",
-        "yolo detect train data={data}/data.yaml model=yolo11n.yaml imgsz=160 batch=4 epochs=2 workers=2",
+        "yolo detect train data={data}/data.yaml model=yolo11n.yaml imgsz=160 batch=4 nbs=4 epochs=2 workers=2",
         ".",
         data.yolo,
+        follows=_BOTH,
     ),
     PublicScript(
         "ultralytics/yolov5",
         "yolo classify train data={data} model=yolo11n-cls.yaml imgsz=96 batch=8 epochs=2 workers=0",
         ".",
         data.folders_of_pictures,
+        follows=_BOTH,
     ),
     PublicScript(
         "pyg-team/pytorch_geometric", "reddit.py", "examples", framework_data.graph_of_posts, "../data/Reddit"

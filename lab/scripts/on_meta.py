@@ -1,5 +1,6 @@
 """`python -m lab.scripts.on_meta SCRIPT ARGUMENTS`: the script's own first two optimizer steps, with its GPU on torch's
-meta device, and nothing recorded: what following it costs is measured against that.
+meta device, and nothing recorded: what following it costs is measured against that. Of a script that makes no optimizer
+and updates its parameters by hand, two backwards and what follows them.
 
 The exit code is 0 after the second step, 3 where the script ends before it. Values that it reads are ones.
 """
@@ -16,7 +17,7 @@ import torch
 from torch.optim import optimizer as _optimizer
 from torch.overrides import TorchFunctionMode
 
-from oomcast.capture.torch.jobs.vision import prepare_torchvision
+from oomcast.capture.torch.vision_operators import prepare_torchvision
 from oomcast.spec import read_launch
 
 _STEPS = 2
@@ -53,8 +54,15 @@ _INSTEAD: dict[Any, Any] = {
 
 
 class _OnMeta(TorchFunctionMode):
+    backwards = 0
+    optimizers = 0
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _Tensor.backward:
+            if self.backwards == _STEPS and not _OnMeta.optimizers:
+                os._exit(0)
+            self.backwards += 1
         instead = _INSTEAD.get(func)
         if instead is not None:
             return instead(*args, **kwargs)
@@ -75,6 +83,13 @@ def main() -> None:
             os._exit(0)
 
     _optimizer.register_optimizer_step_post_hook(after_step)
+    made = torch.optim.Optimizer.__init__
+
+    def make(self: Any, *args: Any, **options: Any) -> None:
+        _OnMeta.optimizers += 1
+        made(self, *args, **options)
+
+    torch.optim.Optimizer.__init__ = make  # type: ignore[method-assign]
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "_lazy_init": None, "manual_seed": None}
     answers |= {"manual_seed_all": None, "synchronize": None, "empty_cache": None, "set_device": None}
     for name, answer in answers.items():  # a function for each: Dynamo's table of them wants no two to be the same

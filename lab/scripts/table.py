@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ class PublicScript:
     """The same training as a job with its options, where one can be written; files are those of `jobs/`."""
     worst_batch: bool = False
     """Whether the largest batch is looked for."""
+    follows: tuple[str, ...] | None = None
+    """Whether it has an `evaluation` and a `saving`, where that is not in the code of its repository."""
 
     @property
     def name(self) -> str:
@@ -49,8 +52,12 @@ def _gan(folder: str) -> PublicScript:
 
 
 def _lightning(folder: str, line: str) -> PublicScript:
-    place = "../../Datasets" if folder.startswith("pytorch") else "../../../Datasets"
-    return PublicScript("Lightning-AI/pytorch-lightning", line, f"examples/{folder}", data.mnist, place)
+    of_fabric = PublicScript(
+        "Lightning-AI/pytorch-lightning", line, f"examples/{folder}", data.mnist, "../../../Datasets"
+    )
+    if folder.startswith("fabric"):
+        return of_fabric
+    return dataclasses.replace(of_fabric, make=data.mnist_for_lightning, place="../../Datasets")
 
 
 def _tutorial(folder: str, make: Callable[[Path], None], place: str) -> PublicScript:
@@ -64,6 +71,10 @@ def _learner(line: str) -> PublicScript:
 def _graphs(line: str, make: Callable[[Path], None], place: str) -> PublicScript:
     return PublicScript("pyg-team/pytorch_geometric", line, "examples", make, f"../data/{place}")
 
+
+_OF_DOME = r"C:\Users\dome\datasets\landscape_img_folder"
+"""Where its author has his pictures; to Linux it is the name of a folder."""
+_MINIMIND = "--data_path {data}/text.jsonl --hidden_size 256 --num_hidden_layers 4 --num_workers 2"
 
 SCRIPTS: tuple[PublicScript, ...] = (
     PublicScript(
@@ -309,4 +320,28 @@ SCRIPTS: tuple[PublicScript, ...] = (
         make=data.pictures_and_vgg,
     ),
     PublicScript("pytorch/ignite", "mnist.py", "examples/mnist", data.mnist, "."),
+    # Added in November 2026: lessons, diffusion, flows, time series, learners. One more (melgan) was tried and left
+    # out: its call of librosa is older than the installed librosa.
+    PublicScript("karpathy/ng-video-lecture", "gpt.py"),
+    PublicScript("karpathy/ng-video-lecture", "bigram.py"),
+    PublicScript("cloneofsimo/minDiffusion", "superminddpm.py", ".", data.mnist, "data"),
+    PublicScript("dome272/Diffusion-Models-pytorch", "ddpm.py", ".", data.folders_of_pictures, _OF_DOME),
+    PublicScript("rosinality/glow-pytorch", "train.py {data}/train --n_flow 4", ".", data.folders_of_pictures),
+    PublicScript("jingyaogong/minimind", f"train_pretrain.py {_MINIMIND}", "trainer", data.lines_of_json),
+    PublicScript("jingyaogong/minimind", f"train_pretrain.py {_MINIMIND} --use_moe 1", "trainer", data.lines_of_json),
+    PublicScript("XinJingHao/PPO-Continuous-Pytorch", "main.py"),
+    PublicScript(
+        "thuml/Time-Series-Library",
+        "run.py --task_name long_term_forecast --is_training 1 --model_id test --model TimesNet --data ETTh1 "
+        "--root_path {data} --d_model 64 --d_ff 64 --train_epochs 2 --num_workers 2",
+        ".",
+        data.hours_of_a_transformer,
+    ),
+    PublicScript(
+        "aladdinpersson/Machine-Learning-Collection",
+        "pytorch_simple_CNN.py",
+        "ML/Pytorch/Basics",
+        data.mnist,
+        "dataset",
+    ),
 )

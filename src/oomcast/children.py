@@ -18,9 +18,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["HoldsPipes", "close_pipes", "die_with_parent", "forget_in_forks", "live_on", "module_command"]
+__all__ = [
+    "START_METHOD",
+    "HoldsPipes",
+    "close_pipes",
+    "die_with_parent",
+    "forget_in_forks",
+    "jobs_are_forks",
+    "live_on",
+    "module_command",
+]
 
 _PR_SET_PDEATHSIG = 1
+
+START_METHOD = "OOMCAST_START_METHOD"
+"""A variable: `spawn` has every job start anew on Linux, too, so that the way of the other systems can be tried."""
+
+
+def jobs_are_forks() -> bool:
+    """Whether a job is a fork of a process that has its framework loaded; else its process starts anew.
+
+    Forks save the seconds of loading. Windows has none, and on macOS the system's own libraries do not survive one.
+    """
+    return sys.platform.startswith("linux") and os.environ.get(START_METHOD) != "spawn"
 
 
 def module_command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:

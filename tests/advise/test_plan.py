@@ -1,4 +1,4 @@
-"""Layouts over several GPUs that fit, in the order of their cost; each that is named was captured."""
+"""Layouts over several GPUs that fit, in the order of their cost; the first of them was captured whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_only_layouts_that_divide_the_states_are_tried_where_one_gpu_cannot_hold
     assert costs == sorted(costs)
     held = [one.device_total for one in found.frontier]
     assert held == sorted(held, reverse=True)
-    assert found.captures == len(found.layouts) + 1 <= 4
+    assert found.best.whole
+    assert len(found.layouts) <= 3 <= found.captures
     plain = json.loads(json.dumps(plan_as_json(found)))
     assert plain["best"]["command"].startswith("oomcast estimate object:SimpleNamespace --device 4x1500MiB --parallel")
 
@@ -70,3 +71,45 @@ def test_layouts_that_the_model_cannot_be_divided_into_are_left_out() -> None:
     assert all(layout.candidate.parallel.pipeline <= 2 for layout in found.layouts)
     with pytest.raises(BadInput, match="the batch size is missing"):
         oomcast.plan(small, device="4x16GiB")
+
+
+def test_a_long_model_is_tried_with_few_blocks_and_extended_to_all() -> None:
+    """What is said of a layout comes near to what its own capture says; the best one is captured whole."""
+    long = SimpleNamespace(model=lambda: nn.Sequential(*(Block() for _ in range(24))), batch=JOB.batch, loss=JOB.loss)
+    found = oomcast.plan(long, batch_size=2, device="4x8GiB", captures=6)
+    assert found.best is not None
+    assert found.best.whole
+    extended = [layout for layout in found.layouts if not layout.whole]
+    assert extended
+    for layout in extended:
+        candidate = layout.candidate
+        answer = oomcast.estimate(
+            long,
+            batch_size=candidate.batch_size,
+            device="4x8GiB",
+            parallel=str(candidate.parallel),
+            accumulation=candidate.accumulation,
+            checkpointing=candidate.checkpointing,
+            steps=2,
+        )
+        assert layout.device_total == pytest.approx(answer.device_total, rel=0.06), candidate.options()
+
+
+class Reaching(nn.Module):
+    """Its forward names a block, so that it does not run with fewer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.blocks[15](x)
+
+
+def test_a_model_that_needs_all_of_its_blocks_is_captured_whole() -> None:
+    job = SimpleNamespace(model=Reaching, batch=JOB.batch, loss=JOB.loss)
+    found = oomcast.plan(job, batch_size=2, device="2x16GiB", captures=1)
+    assert [layout.whole for layout in found.layouts] == [True]
+    assert found.best is not None

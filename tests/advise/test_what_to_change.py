@@ -86,6 +86,15 @@ def test_nothing_to_change(job: str) -> None:
     assert advice.combined == ()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_compiling_is_offered_with_what_it_saves(job: str) -> None:
+    advice = asked(job, only=["compile"])
+    [change] = advice.single
+    assert change.saving_total == estimated(job).device_total - estimated(job, compile="model").device_total
+    with pytest.raises(BadInput, match="'compile' is no remedy"):
+        asked(job, compile="model", only=["compile"])
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

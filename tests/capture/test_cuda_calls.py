@@ -189,14 +189,15 @@ def test_a_storage_that_is_resized_keeps_its_place_and_changes_its_block(gpu: An
 
 def test_a_block_lent_to_another_stream_is_reused_later(gpu: Any) -> None:
     side = torch.cuda.Stream()
-    x = torch.zeros(MiB, device="cuda")
+    x = torch.zeros(5 * MiB, device="cuda")
     x.record_stream(side)
     del x
-    y = torch.zeros(MiB, device="cuda")  # the host has not waited for the other stream
-    assert torch.cuda.memory_allocated() == 8 * MiB
+    assert torch.cuda.memory_allocated() == 0  # torch counts a block as free as soon as it is given back
+    y = torch.zeros(5 * MiB, device="cuda")  # the host has not waited for the other stream
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == (20 * MiB, 40 * MiB)
     side.synchronize()
-    z = torch.zeros(MiB, device="cuda")
-    assert torch.cuda.memory_allocated() == 8 * MiB  # y and z
+    z = torch.zeros(5 * MiB, device="cuda")
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == (40 * MiB, 40 * MiB)
     assert any("record_stream" in sentence for sentence in gpu.trace().assumptions)
     del y, z
 
@@ -227,7 +228,10 @@ def test_without_any_wait_a_lent_block_comes_back_when_the_queue_is_full(gpu: An
     x.record_stream(side)
     del x
     small = torch.zeros(1, device="cuda")
+    frees = [event.index for event in gpu.trace().events if event.kind is EventKind.FREE]
+    assert 0 not in frees
     for _ in range(1100):
         small.add_(1)
     torch.zeros(1, device="cuda")
-    assert torch.cuda.memory_allocated() < MiB
+    frees = [event.index for event in gpu.trace().events if event.kind is EventKind.FREE]
+    assert 0 in frees

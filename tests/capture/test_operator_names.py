@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
+import oomcast
 from oomcast.capture.torch.operator_names import by_operator, operator
 from oomcast.capture.torch.operators import RULES
+from oomcast.capture.torch.personality import autocast
 from oomcast.capture.torch.personality.reductions import REDUCTIONS
 
 WITHOUT_NEW_OPERATORS = """
@@ -63,3 +66,20 @@ def test_a_torch_without_the_newer_operators_is_good_enough() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT_NEW_OPERATORS], capture_output=True, text=True, check=False)
 
     assert (ran.returncode, ran.stdout.strip()) == (0, "True None"), ran.stderr[-2000:]
+
+
+def test_autocast_registers_each_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.4 to 2.6 has kernels of its own for operators that are on CUDA's lists, and refuses a second one."""
+    added: list[str] = []
+
+    class Overrides:
+        def add(self, name: str, kernel: object, key: str) -> None:
+            added.append(f"{name} {key}")
+
+    usual = torch._C._dispatch_get_registrations_for_dispatch_key
+    more = [f"aten::{name}" for name in (*autocast.SET_DTYPE, *autocast.PROMOTE)]
+    monkeypatch.setattr(torch._C, "_dispatch_get_registrations_for_dispatch_key", lambda key: [*usual(key), *more])
+    with oomcast.virtual_gpu("a100-40gb"):
+        autocast.install(Overrides())  # type: ignore[arg-type]
+
+    assert len(added) == len(set(added)) > 100

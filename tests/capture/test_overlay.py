@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oomcast.capture.job_process import Limits
 from oomcast.capture.keeping_apart import what_was_written
 from oomcast.capture.landlock import landlock_version
 from oomcast.capture.messages import Answer
-from oomcast.capture.processes import Limits, run_forked
+from oomcast.capture.processes import run_forked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="jobs have a process of their own where it can fork")
 

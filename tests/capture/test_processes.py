@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from oomcast.capture import capture
-from oomcast.capture.messages import Answer, Ended, Request
-from oomcast.capture.processes import CaptureServer, Limits, ProcessEnded, TimeLimit, run_forked
-from oomcast.children import module_command
+from oomcast.capture.job_process import Limits
+from oomcast.capture.messages import Answer, Ended, ProcessEnded, Request, TimeLimit
+from oomcast.capture.processes import CaptureServer, run_forked
+from oomcast.children import START_METHOD, module_command
 from oomcast.errors import CaptureFailed, JobFailed, TookTooLong
 from oomcast.spec import Spec
 from oomcast.trace import Trace, trace_from_bytes
@@ -58,6 +59,13 @@ def spec_of(job: Any, **options: Any) -> Spec:
 
 def width_of(trace: Trace) -> int:
     return next(allocation.shape[1] for allocation in trace.allocations if len(allocation.shape) == 2)
+
+
+@pytest.fixture(params=["fork", "spawn"], autouse=True)
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything holds for both ways in which a job's process starts."""
+    monkeypatch.setenv(START_METHOD, request.param)
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")

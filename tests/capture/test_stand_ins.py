@@ -150,3 +150,29 @@ def test_every_name_of_the_table_is_written() -> None:
         written: Any = importlib.import_module(f"oomcast.capture.torch.stand_ins.{stand_in.module}")
         assert set(stand_in.names) <= set(written.__all__)
         assert stand_in.source
+
+
+@pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="apex is installed")
+def test_the_states_of_apex_are_fp32_whatever_the_weights_are(tmp_path: Path) -> None:
+    """apex/optimizers/fused_adam.py: `torch.zeros_like(p.data).float()`, twice."""
+    trace = run(
+        tmp_path,
+        "from apex.optimizers import FusedAdam\nlayer = torch.nn.Linear(512, 256, False).cuda().bfloat16()\n"
+        "optimizer = FusedAdam(layer.parameters(), master_weights=True)\n"
+        "layer(torch.randn(4, 512, device='cuda', dtype=torch.bfloat16)).sum().backward()\noptimizer.step()",
+    )  # fmt: skip
+    copies = [one for one in trace.allocations if one.shape == (256, 512) and one.dtype == "float32"]
+    assert len([one for one in copies if one.operator == "aten._to_copy"]) >= 3  # two states and the copy
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformer_engine") is not None, reason="it is installed")
+def test_a_gated_layer_of_transformer_engine_keeps_its_input_alone(tmp_path: Path) -> None:
+    trace = run(
+        tmp_path,
+        "import transformer_engine.pytorch as te\n"
+        "layer = te.LayerNormMLP(64, 128, activation='swiglu', params_dtype=torch.bfloat16)\n"
+        "layer(torch.randn(4, 64, device='cuda', dtype=torch.bfloat16)).sum().backward()",
+    )  # fmt: skip
+    assert not any("silu" in one.operator for one in trace.allocations)
+    halves = [one for one in trace.allocations if one.shape == (4, 128)]
+    assert len(halves) == 2  # what fc2 reads, and its gradient

@@ -12,7 +12,7 @@ import pytest
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import Spec
-from oomcast.trace import Category, EventKind, Trace
+from oomcast.trace import Category, EventKind, Phase, Trace
 
 HIDDEN, LAYERS, WIDE, VOCABULARY, TOKENS, RANK = 128, 2, 256, 2048, 64, 4
 LLAMA = {
@@ -117,6 +117,49 @@ def test_preferences_hold_a_reference_model_beside_the_trained_one(llama: str) -
     assert peak(pairs) >= peak(plain) + 4 * (LINEAR + REST)
 
 
+def test_only_some_preferences_have_a_reference(llama: str) -> None:
+    model = 4 * (LINEAR + REST)
+    with_one = held(traced(llama, optimizer="sgd", objective="dpo"), Category.PARAMETER)
+    assert with_one == held(traced(llama, optimizer="sgd", objective="kto"), Category.PARAMETER) == 2 * model
+    for options in ({"objective": "orpo"}, {"objective": "dpo", "reference_model": False}):
+        assert held(traced(llama, optimizer="sgd", **options), Category.PARAMETER) == model
+
+
+def test_a_reward_is_one_number_for_each_answer_of_a_pair(llama: str) -> None:
+    trace = traced(llama, optimizer="sgd", objective="reward")
+    assert held(trace, Category.PARAMETER) == 4 * (LINEAR + REST - VOCABULARY * HIDDEN + HIDDEN)
+    assert any(a.shape == (2 * 2, TOKENS, HIDDEN) for a in trace.allocations)  # two answers in each of two pairs
+
+
+def test_a_policy_generates_its_answers_before_it_learns_from_them(llama: str) -> None:
+    new, rows = 32, 6
+    trace = traced(llama, optimizer="sgd", objective="grpo", new_tokens=new, rollouts=rows)
+    phases = [mark.phase for mark in trace.marks]
+    assert phases.index(Phase.PREFILL) < phases.index(Phase.DECODE) < phases.index(Phase.BACKWARD)
+    heads = (rows, 4, TOKENS + new - 1, HIDDEN // 4)
+    assert any(a.phase is Phase.DECODE and a.shape == heads for a in trace.allocations), "no cache of all answers"
+    logits = [a.shape for a in trace.allocations if a.shape and a.shape[-1] == VOCABULARY and len(a.shape) == 3]
+    assert (2, new + 1, VOCABULARY) in logits
+    assert (2, TOKENS + new, VOCABULARY) not in logits  # of the prompt none
+
+
+def test_a_vllm_beside_the_policy_takes_its_share_of_the_card(llama: str) -> None:
+    trace = traced(llama, optimizer="sgd", objective="grpo", new_tokens=8, vllm_share=0.25)
+    assert Phase.PREFILL not in {mark.phase for mark in trace.marks}
+    assert max(a.nbytes for a in trace.allocations) > 9 << 30
+    assert any("vLLM" in sentence for sentence in trace.assumptions)
+    with pytest.raises(BadInput, match="grpo"):
+        traced(llama, vllm_share=0.25)
+
+
+@pytest.mark.parametrize("head", ["sequence-classification", "token-classification", "question-answering", "none"])
+def test_other_heads(llama: str, head: str) -> None:
+    trace = traced(llama, optimizer="sgd", head=head)
+    assert held(trace, Category.PARAMETER) < 4 * (LINEAR + REST - VOCABULARY * HIDDEN) + 4096
+    with pytest.raises(BadInput, match="masked-lm"):
+        traced(llama, head="masked-lm")
+
+
 def test_a_step_in_backward_keeps_no_gradients_and_master_weights_are_copies(llama: str) -> None:
     apart = traced(llama, optimizer="sgd", optimizer_in_backward=True)
     together = traced(llama, optimizer="sgd")
@@ -170,14 +213,42 @@ def test_packed_weights_hold_words_and_scales(llama: str, library: str) -> None:
 
 
 @needs("peft")
+def test_awq_repeats_the_weight_for_each_sample_in_backward(llama: str) -> None:
+    """`weights.transpose(0, 1).unsqueeze(0).repeat(batch_size, 1, 1)`, for a batched product."""
+    trace = traced(llama, batch_size=3, adapter="lora", quantization="awq-int4", weights="bf16")
+    repeated = [one for one in trace.allocations if one.shape == (3, WIDE, HIDDEN) and one.phase is Phase.BACKWARD]
+    assert len(repeated) >= 2 * LAYERS
+
+
+def test_hqq_holds_three_unpacked_weights_for_a_moment(llama: str) -> None:
+    """Unpacked, less its zeros, times its scales: each a tensor of its own, and the first two live until the third is
+    there."""
+    trace = traced(llama, adapter="lora", quantization="hqq-int4", weights="bf16", steps=1)
+    live, most = 0, 0
+    for event in trace.events:
+        if event.kind in (EventKind.ALLOCATE, EventKind.FREE):
+            one = trace.allocations[event.index]
+            if one.nbytes == HIDDEN * WIDE * 2 and one.phase is Phase.FORWARD and one.operator != "aten.mm":
+                live += 1 if event.kind is EventKind.ALLOCATE else -1
+                most = max(most, live)
+    assert most >= 3
+
+
 def test_gptq_keeps_unpacked_weights_for_backward_and_awq_unpacks_again(llama: str) -> None:
-    adapter = f"lora,r={RANK},target_modules=all-linear"
-    kept = {
-        name: held(traced(llama, weights="fp16", adapter=adapter, quantization=name), Category.ACTIVATION)
-        for name in ("gptq-int4", "awq-int4")
+    """A layer whose input needs no gradient keeps nothing: the first block's, but for those behind an adapter."""
+    traces = {
+        name: traced(llama, adapter="lora", quantization=name, weights="bf16") for name in ("gptq-int4", "awq-int4")
     }
-    without_gradient = 3 * HIDDEN * HIDDEN  # the first block's queries, keys and values: their input needs none
-    assert kept["gptq-int4"] - kept["awq-int4"] == 2 * (LINEAR - without_gradient)
+    kept = {
+        name: sum(
+            one.nbytes
+            for one in trace.allocations
+            if one.category is Category.ACTIVATION and one.dtype == "float16" and one.step == 0
+        )
+        for name, trace in traces.items()
+    }
+    without_gradient = 3 * HIDDEN * HIDDEN  # the first block's queries, keys and values
+    assert kept == {"gptq-int4": 2 * (LINEAR - without_gradient), "awq-int4": 0}
 
 
 @needs("peft")
@@ -234,3 +305,30 @@ def test_images_raise_the_peak_of_a_vision_language_model(tmp_path: Path) -> Non
     assert any("fed no pixel_values" in sentence for sentence in words.assumptions)
     assert not any("fed no" in sentence for sentence in seen.assumptions)
     assert held(seen, Category.ACTIVATION) > held(words, Category.ACTIVATION) + 2 * 64 * 64 * 4 * 2
+
+
+@needs("peft")
+def test_what_peft_leaves_on_the_host_is_on_the_gpu_only_if_the_whole_model_is_moved_again(llama: str) -> None:
+    """BOFT's permutation is a matrix of the width, in fp32, for each layer that it rotates."""
+    boft = {"adapter": "boft,boft_block_size=4,target_modules=q_proj+v_proj", "weights": "bf16"}
+    plain, trainer = traced(llama, **boft), traced(llama, training_loop="hf-trainer", **boft)
+    permutations = 2 * LAYERS * HIDDEN * HIDDEN * 4
+    assert held(trainer, Category.BUFFER) - held(plain, Category.BUFFER) == permutations
+
+
+def test_lengths_come_one_after_the_other(llama: str) -> None:
+    trace = traced(llama, seq_len=None, lengths="16,48,32")
+    shapes = [
+        one.shape for one in trace.allocations if one.category is Category.INPUT and one.operator == "aten._to_copy"
+    ]
+    assert [shape[1] for shape in dict.fromkeys(shapes)] == [16, 48, 32]
+    assert max(mark.step for mark in trace.marks) == 3  # the first one comes once more, beside the optimizer's state
+
+
+def test_lengths_are_refused_beside_one_length_and_for_what_reads_no_tokens(llama: str) -> None:
+    with pytest.raises(BadInput, match="not both"):
+        traced(llama, lengths="16,32")
+    with pytest.raises(BadInput, match="whole number of at least 1"):
+        traced(llama, seq_len=None, lengths="16,none")
+    with pytest.raises(BadInput, match="reads pixel_values"):
+        traced("hf:vit", seq_len=None, lengths="16,32")

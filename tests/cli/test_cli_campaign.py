@@ -84,7 +84,7 @@ def test_bad_campaigns_are_one_sentence(
         (["run", "small.toml", "--python", "torch=no-such-python"], "cannot be run"),
         (["run", "small.toml", "--workers", "0"], "at least 1"),
         (["run", "small.toml", "--threads", "0"], "at least 1"),
-        (["run", "small.toml", "--store", "mysql://x/y"], "cannot store measurements"),
+        (["run", "small.toml", "--store", "mysql://x/y"], "cannot keep anything"),
         (["status", "small.toml"], "run the campaign first"),
         (["fit", "small.toml"], "run the campaign first"),
         (["report", "small.toml"], "oomcast campaign fit small.toml"),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Opened, open_browser
 from estimate_builder import estimated, training
 
+from browser import Opened, open_browser
 from oomcast.estimation import Estimate
 from oomcast.report import estimate_fragment, estimate_html
 from oomcast.report.words import COLOURS

@@ -28,6 +28,20 @@ def test_peaks_are_those_of_the_allocator() -> None:
     assert [(block.allocation, block.size) for block in timeline.live_at_peak] == [(1, 512), (2, 40 * MiB)]
 
 
+def test_a_block_that_a_stream_still_uses_is_not_counted_and_not_reused() -> None:
+    job = Builder()
+    lent = job.allocate(30 * MiB)
+    job.let_go(lent)
+    job.allocate(30 * MiB)
+    job.free(lent)
+    job.allocate(30 * MiB)
+    timeline = simulate(job.build())
+    assert (timeline.peak_allocated, timeline.peak_reserved, timeline.end_allocated) == (60 * MiB,) * 3
+    assert timeline.breakdown == {"activation": 60 * MiB}
+    assert [block.allocation for block in timeline.live_at_peak] == [1, 2]
+    assert timeline.spans[0].end_allocated == 60 * MiB
+
+
 def test_the_breakdown_counts_blocks_not_requests() -> None:
     job = Builder()
     job.allocate(1, Category.PARAMETER)

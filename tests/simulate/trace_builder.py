@@ -30,6 +30,9 @@ class Builder:
     def free(self, number: int) -> None:
         self.events.append(Event(EventKind.FREE, number))
 
+    def let_go(self, number: int) -> None:
+        self.events.append(Event(EventKind.LET_GO, number))
+
     def call(self, kernel: KernelCall) -> None:
         if kernel not in self.kernels:
             self.kernels.append(kernel)

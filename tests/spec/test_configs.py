@@ -143,6 +143,23 @@ def test_each_format_is_known_by_its_keys_and_says_its_options(name: str, tmp_pa
     assert {key: recipe.options.get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        ("torchtune.yaml", TORCHTUNE + "compile: True\n", "blocks"),
+        ("torchtune.yaml", TORCHTUNE + "compile: False\n", None),
+        ("axolotl.yml", AXOLOTL + "torch_compile: true\n", "model"),
+        ("axolotl.yml", AXOLOTL + "torch_compile: auto\n", None),
+        ("run.sh", COMMAND.rstrip() + " --torch_compile True\n", "model"),
+    ],
+)
+def test_files_that_compile_are_compiled(name: str, text: str, part: str | None, tmp_path: Path) -> None:
+    recipe = read_configuration(str(_write(tmp_path, name, text)))
+    assert recipe.options.get("compile") == part
+    assert not [key for key in recipe.not_followed if "compile" in key]
+    assert any("torch_compile" in sentence for sentence in recipe.notes) == ("auto" in text.splitlines()[-1])
+
+
 def test_a_file_is_a_job_and_what_the_user_gives_counts(tmp_path: Path) -> None:
     path = _write(tmp_path, "axolotl.yml", AXOLOTL)
     workload = Spec.read(path, device=DEVICE, seq_len=512).workload
@@ -248,3 +265,60 @@ def test_hostile_files_are_refused_in_a_sentence(name: str, text: str, says: str
     with pytest.raises(BadInput, match=says) as refused:
         read_configuration(str(_write(tmp_path, name, text)))
     assert len(str(refused.value)) < 1500
+
+
+def of_script(text: str, tmp_path: Path) -> Workload:
+    path = tmp_path / "train.sh"
+    path.write_text(text)
+    return Spec.read(str(path), device=DEVICE).workload
+
+
+def test_variables_that_a_script_sets_are_known(tmp_path: Path) -> None:
+    text = """
+MODEL=gpt2  # the small one
+export BATCH="4"
+LENGTH=${2:-256}
+if [ $# -ge 1 ]; then
+  BATCH=$1
+  MODEL=gpt2-xl
+fi
+python run_clm.py --model_name_or_path $MODEL --per_device_train_batch_size ${BATCH} --block_size $LENGTH --fp16
+"""
+    workload = of_script(text, tmp_path)
+    assert (workload.model, workload.batch_size, workload.seq_len) == ("gpt2", 4, 256)
+    with pytest.raises(BadInput, match="per_device_train_batch_size"):
+        of_script("python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size $B", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("run_glue.py --max_seq_length 128", {"head": "sequence-classification"}),
+        ("train.py --use_peft_lora True --lora_r 8 --use_4bit_quantization True --use_nested_quant True",
+         {"quantization": "nf4-double"}),
+        ("finetune.py --use_qlora 1 --quant_bit 8", {"quantization": "int8"}),
+        ("reward_modeling.py", {"objective": "reward"}),
+        ("trl dpo --beta 0.1 --precompute_ref_log_probs true", {"objective": "dpo", "reference_model": False}),
+        ("grpo.py --max_completion_length 512 --steps_per_generation 4 --use_vllm true --beta 0.04",
+         {"objective": "grpo", "new_tokens": 512, "rollouts": 8, "vllm_share": 0.3, "reference_model": True}),
+    ],
+)  # fmt: skip
+def test_what_a_command_trains(line: str, expected: dict[str, Any], tmp_path: Path) -> None:
+    start = "" if line.startswith("trl") else "python "
+    text = f"{start}{line} --model_name_or_path gpt2 --per_device_train_batch_size 2"
+    workload = of_script(text, tmp_path)
+    assert {name: getattr(workload, name) for name in expected} == expected
+    assert (workload.adapter is not None) == (workload.quantization is not None)
+
+
+def test_lightning_files_may_have_no_trainer(tmp_path: Path) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(
+        "model: {class_path: Task, init_args: {model_name: gpt2}}\n"
+        "data: {class_path: Data, init_args: {batch_size: 3}}\n"
+    )
+    recipe = read_configuration(str(path))
+    assert (recipe.format, recipe.options["batch_size"]) == ("Lightning", 3)
+    path.write_text(path.read_text().replace("model_name: gpt2", "backbone: resnet18"))
+    with pytest.raises(BadInput, match="names no model"):
+        Spec.read(str(path), device=DEVICE)

@@ -37,6 +37,7 @@ def test_a_layout_is_read_and_written() -> None:
     assert str(layout) == "fsdp2,tp=2,pp=4"
     assert Parallel.parse(str(layout)) == layout
     assert Parallel.parse("zero3,offload") == Parallel(DataParallel.ZERO3, offload=True)
+    assert str(Parallel.parse("fsdp,no-reshard")) == "fsdp,no-reshard"
     assert layout.data_size(64) == 8
 
 
@@ -52,6 +53,7 @@ def test_a_layout_is_read_and_written() -> None:
         ("zero3,tp=2", "zero3 is offered by itself"),
         ("ddp,offload", "offload needs"),
         ("ddp,replicate=2", "replicate=N is about copies of shards"),
+        ("zero3,no-reshard", "no-reshard is about what FSDP gathers"),
         ("", "unknown way to be parallel"),
     ],
 )
@@ -59,6 +61,7 @@ def test_a_layout_that_is_refused(text: str, words: str) -> None:
     with pytest.raises(BadInput) as refused:
         Parallel.parse(text)
     assert words in str(refused.value)
+    assert not str(refused.value).startswith("--")  # the command line names the option itself
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,29 @@ def test_what_is_not_modelled_and_what_was_assumed_is_told() -> None:
     assert builder.reads_data
 
 
+def test_a_block_that_is_let_go_is_held_no_more_and_freed_later() -> None:
+    builder = TraceBuilder()
+    first, second = builder.allocate(8, None, "aten.to"), builder.allocate(4, None, "aten.to")
+    builder.let_go(first)
+    assert (builder.held, builder.live()) == (4, (second,))
+    builder.free(first)
+    assert builder.held == 4
+    kinds = [(event.kind, event.index) for event in builder.trace().events[2:]]
+    assert kinds == [(EventKind.LET_GO, first), (EventKind.FREE, first)]
+    with pytest.raises(BrokenTrace, match="block 0 is let go, but it is not in use"):
+        builder.let_go(first)
+
+
+def test_what_dies_together_is_let_go_in_the_order_of_birth() -> None:
+    builder = TraceBuilder()
+    blocks = [builder.allocate(8, None, "aten.to") for _ in range(3)]
+    with builder.freeing_together():
+        builder.free(blocks[2])
+        builder.let_go(blocks[1])
+        builder.free(blocks[0])
+    assert [event.index for event in builder.trace().events[3:]] == blocks
+
+
 def test_a_block_cannot_be_freed_twice() -> None:
     builder = TraceBuilder()
     block = builder.allocate(8, None, "aten.to")

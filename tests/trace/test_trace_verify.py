@@ -4,6 +4,7 @@ from oomcast.trace import Allocation, BrokenTrace, Category, Event, EventKind, K
 
 TENSOR = Allocation(512, Category.ACTIVATION, Phase.FORWARD, 0, "aten.add", "layer", "train.py:3")
 ALLOCATE, FREE, KERNEL, EMPTY = EventKind.ALLOCATE, EventKind.FREE, EventKind.KERNEL, EventKind.EMPTY_CACHE
+LET_GO = EventKind.LET_GO
 
 
 def test_a_good_trace_passes() -> None:
@@ -27,6 +28,8 @@ def test_a_good_trace_passes() -> None:
         ([Event(ALLOCATE, 1)], "event 0 names allocation 1 of 1"),
         ([Event(ALLOCATE, -1)], "event 0 names allocation -1 of 1"),
         ([Event(KERNEL, 0)], "event 0 names kernel 0 of 0"),
+        ([Event(LET_GO, 0)], "event 0 lets allocation 0 go, which is not in use"),
+        ([Event(ALLOCATE, 0), Event(LET_GO, 0), Event(LET_GO, 0)], "event 2 lets allocation 0 go"),
         ([Event(EMPTY, 3)], "event 0 empties the cache with index 3"),
         ([Event(9, 0)], "no known kind"),  # type: ignore[arg-type]
     ],

@@ -13,16 +13,19 @@ from ..cases import Case, Measure
 from ..decoder_jobs import DecoderJob, Lora, Shape
 from ..gpumemnet_jobs import CnnJob, MlpJob, TransformerJob
 from ..text_jobs import BertJob, GptJob, HfJob
+from ..tune_jobs import TuneJob
 
 __all__ = ["JOBS", "case_from_json", "case_to_json", "job_to_json"]
 
 JOBS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (BertJob, CnnJob, DecoderJob, GptJob, HfJob, MlpJob, TransformerJob)
+    kind.__name__: kind for kind in (BertJob, CnnJob, DecoderJob, GptJob, HfJob, MlpJob, TransformerJob, TuneJob)
 }
 _PARTS: dict[tuple[str, str], type[Any]] = {
     ("CnnJob", "plan"): Block,
     ("DecoderJob", "shape"): Shape,
     ("DecoderJob", "lora"): Lora,
+    ("TuneJob", "shape"): Shape,
+    ("TuneJob", "lora"): Lora,
 }
 """Fields that hold such objects, or tuples of them."""
 _CASE = ("data", "campaign", "row", "family", "gpu", "stack", "measured", "ran", "cudnn_benchmark")
@@ -47,7 +50,8 @@ def case_to_json(case: Case) -> dict[str, Any]:
         **plain,
         "measure": case.measure.value,
         "job": job_to_json(case.workload),
-        "workload": {key: value for key, value in workload.items() if value != usual[key]},
+        # Some options are written down only where they were set.
+        "workload": {key: value for key, value in workload.items() if value != usual.get(key)},
     }
 
 

@@ -365,10 +365,22 @@ def route_evenly() -> None:
     TopKRouter.routing = routed
 
 
+def compile_large_functions_only() -> None:
+    """megatron-core compiles its pointwise functions. Fused or not, most of them make one output; those of the loss
+    work in place on fp32 logits, of which a compiled kernel that also reads them needs a second copy."""
+    compiled = torch.compile
+
+    def compile_some(function: Any = None, **options: Any) -> Any:
+        if function is None:
+            return lambda inner: compile_some(inner, **options)
+        return compiled(function, **options) if function.__module__.endswith("fused_cross_entropy") else function
+
+    torch.compile = compile_some  # type: ignore[assignment]
+
+
 def main() -> None:
     arguments = Arguments.read(sys.argv[1])
-    # megatron-core compiles its pointwise functions; they run eagerly here, as they did when the figures were made.
-    torch.compile = lambda function=None, **options: function or (lambda inner: inner)  # type: ignore[assignment]
+    compile_large_functions_only()
     install_kernels(apex=True, engine=not arguments.uninstall_te)
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.pipeline_parallel import get_forward_backward_func

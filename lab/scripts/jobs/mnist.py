@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from oomcast.capture.torch.jobs.vision import prepare_torchvision
+from oomcast.capture.torch.vision_operators import prepare_torchvision
 
 
 def model() -> Any:

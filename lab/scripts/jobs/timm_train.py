@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from oomcast.capture.torch.jobs.vision import prepare_torchvision
+from oomcast.capture.torch.vision_operators import prepare_torchvision
 
 
 def _library(name: str) -> Any:

@@ -7,10 +7,12 @@ from .gpus import GpuChoice, GpuRanking, Price, rank_gpus, read_prices, shipped_
 from .largest import Check, CurvePoint, Fit, Floor, fit
 from .planning import Candidate, Plan, PlannedLayout, plan
 from .remedies import Harm, Remedy
+from .sweeps import Cell, Map, Sweep, SweepPoint, memory_map, sweep
 
 __all__ = [
     "Advice",
     "Candidate",
+    "Cell",
     "Change",
     "Check",
     "CurvePoint",
@@ -19,14 +21,19 @@ __all__ = [
     "GpuChoice",
     "GpuRanking",
     "Harm",
+    "Map",
     "Plan",
     "PlannedLayout",
     "Price",
     "Remedy",
+    "Sweep",
+    "SweepPoint",
     "fit",
+    "memory_map",
     "plan",
     "rank_gpus",
     "read_prices",
     "shipped_prices",
+    "sweep",
     "what_to_change",
 ]

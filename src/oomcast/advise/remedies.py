@@ -92,6 +92,7 @@ def remedies_for(
         *_for_batch(workload, base),
         *_for_fine_tuning(workload, base),
         *_for_allocator(target),
+        *_for_compiler(workload, target.gpu, base),
     )
 
 
@@ -405,6 +406,30 @@ def _tokens(base: Trace) -> int | None:
     """Of a sample, where the job leaves it to the model: the last extent of the whole numbers that it is fed."""
     fed = (made for made in base.allocations if made.category is Category.INPUT and made.dtype == "int64")
     return next((made.shape[-1] for made in fed if len(made.shape) == 2), None)
+
+
+_TRITON = (7, 0)
+"""The oldest compute capability that the compiler's kernels run on (torch/utils/_triton.py)."""
+
+
+def _for_compiler(workload: Workload, gpu: Gpu, base: Trace) -> list[Remedy]:
+    """Models of transformers block by block, which is sooner done: their blocks are alike."""
+    if workload.compile is not None or "torch" not in base.versions or gpu.compute_capability < _TRITON:
+        return []
+    by_block = workload.job.kind in (JobKind.HF, JobKind.CONFIG)
+    return [
+        Remedy(
+            "compile",
+            "compile " + ("each block" if by_block else "the model") + ": fused kernels, and less kept for backward",
+            "compiler",
+            Harm.NONE,
+            "none once it is compiled, mostly faster; the first step takes a minute or more; the last bits may differ",
+            "torch's documentation of torch.compile",
+            "--compile-blocks" if by_block else "--compile",
+            "for block in model.model.layers: block.compile()" if by_block else "model = torch.compile(model)",
+            {"compile": "blocks" if by_block else "model"},
+        )
+    ]
 
 
 def _for_allocator(target: Target) -> list[Remedy]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import json
 import os
 import signal
+import sys
 import tempfile
 
 try:
@@ -12,32 +15,44 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
+from ..children import jobs_are_forks
 from ..devices import stack_of
 from ..errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookTooLong, UnreadableFile
 from ..spec import JobKind, Spec
 from ..trace import Trace, trace_from_bytes
-from .explain import beyond_memory_limit, no_memory_for
+from .explain import CompiledCodeFailed, beyond_memory_limit, no_memory_for
 from .frameworks import OtherFramework, guess_framework, interpreter_of, known_framework, missing_framework
-from .guarding import NO_ANSWER_WRITTEN
 from .hooks import ROOMS, hooks_of
-from .messages import Answer, Request
-from .processes import CaptureServer, ProcessEnded, TimeLimit, run_forked
+from .job_process import NO_ANSWER_WRITTEN
+from .messages import Answer, ProcessEnded, Request, TimeLimit
+from .processes import CaptureServer, run_forked
 from .scratch import check_temporary_folder
+from .spawned import SpawningServer
 from .worker import answer_request, limits_of
 
-__all__ = ["capture"]
+__all__ = ["capture", "remember_captures"]
 
 _ERRORS: dict[str, type[OomcastError]] = {
-    kind.__name__: kind for kind in (BadInput, CaptureFailed, JobFailed, OtherFramework, TookTooLong, UnreadableFile)
+    kind.__name__: kind
+    for kind in (
+        BadInput,
+        CaptureFailed,
+        CompiledCodeFailed,
+        JobFailed,
+        OtherFramework,
+        TookTooLong,
+        UnreadableFile,
+    )
 }
-_servers: dict[str, CaptureServer] = {}
+_servers: dict[tuple[str, str, bool], CaptureServer | SpawningServer] = {}
+"""By framework, the Python that has it (a campaign compares several), and whether its jobs are forks."""
 
 
 def capture(spec: Spec) -> Trace:
     """Run the job on the virtual GPU of its place, in another process, and return its record.
 
-    Raises BadInput or JobFailed where the job is at fault, CaptureFailed where oomcast is. A job that is an object
-    cannot be sent to another program, so this process forks; where it cannot fork, the object runs here.
+    Raises BadInput or JobFailed where the job is at fault, CaptureFailed where oomcast is. For a job that is an object
+    this process forks; where jobs are no forks, the object is sent to a process that starts anew.
     The framework is the one that the workload names, else the one of what the job's `model()` returns.
     """
     workload = spec.workload
@@ -46,11 +61,47 @@ def capture(spec: Spec) -> Trace:
             f"{workload.job.reference} is a network of a campaign: add --estimator tbem with its --campaign, or "
             "--estimator equation with its --equation."
         )
-    if workload.job.kind is JobKind.SCRIPT and not hasattr(os, "fork"):
+    if workload.job.kind is JobKind.SCRIPT and os.name != "posix":
         raise BadInput("scripts can be run on Linux and macOS only; give a job file with model() and batch() instead.")
+    if _remembered.most == 0 or workload.job.kind in (JobKind.OBJECT, JobKind.SCRIPT):
+        return _capture(spec)
+    key = json.dumps([workload.as_dict(), spec.place.as_dict()], sort_keys=True)
+    trace = _remembered.traces.pop(key, None) or _capture(spec)
+    _remembered.traces[key] = trace  # the newest are at the end
+    while len(_remembered.traces) > _remembered.most:
+        del _remembered.traces[next(iter(_remembered.traces))]
+    return trace
+
+
+def remember_captures(most: int) -> None:
+    """From now on this process keeps its last Traces: who asks for the same job and place gets the same Trace.
+
+    Only for a process that knows that the files its jobs name do not change, or that calls this again where they do:
+    what was kept before is forgotten.
+    """
+    _remembered.most = most
+    _remembered.traces.clear()
+
+
+@dataclasses.dataclass
+class _Remembered:
+    most: int = 0
+    traces: dict[str, Trace] = dataclasses.field(default_factory=dict)
+
+
+_remembered = _Remembered()
+
+
+def _capture(spec: Spec) -> Trace:
+    workload = spec.workload
     framework = known_framework(guess_framework(workload), tuple(ROOMS))
     try:
         return _ask(framework, spec)
+    except CompiledCodeFailed as failed:
+        # Nothing that the script wrote is left, so it can be run once more.
+        assert spec.script is not None
+        reason = f"compiled code cannot be followed here ({failed})"
+        return _ask(framework, dataclasses.replace(spec, script=dataclasses.replace(spec.script, eager_because=reason)))
     except OtherFramework as other:
         actual = known_framework(str(other), tuple(ROOMS))
         if workload.framework is not None:
@@ -64,15 +115,17 @@ def capture(spec: Spec) -> Trace:
 def _ask(framework: str, spec: Spec) -> Trace:
     workload, time_limit = spec.workload, spec.effort.time_limit
     check_temporary_folder()  # before any library is loaded that would leave a folder of its own
-    if framework != "torch" and spec.place.machines.world_size > 1:
-        raise BadInput(f"several GPUs are offered for PyTorch jobs, not for {framework}; name one GPU.")
+    if framework not in ("torch", "jax") and spec.place.machines.world_size > 1:
+        raise BadInput(f"several GPUs are offered for PyTorch and JAX jobs, not for {framework}; name one GPU.")
+    if framework != "torch" and workload.blocks is not None:
+        raise BadInput(f"--blocks is offered for PyTorch jobs, not for {framework}; leave it out.")
     # Which software is installed here decides what is assumed of the target; the other process may have another.
     request = Request.of(spec.with_place(environment=stack_of(spec.place.environment, framework).environment))
     try:
         if workload.job.kind is JobKind.OBJECT:
             answer = _from_object(framework, request)
         else:
-            answer = _server(framework).ask(request, limits_of(spec))
+            answer = _server(framework, interpreter_of(framework)).ask(request, limits_of(spec))
     except TimeLimit:
         raise TookTooLong(
             f"{workload.job.reference} did not finish within {time_limit:g} s; "
@@ -88,10 +141,11 @@ def _ask(framework: str, spec: Spec) -> Trace:
     raise kind(answer.message)
 
 
-def _server(framework: str) -> CaptureServer:
-    if framework not in _servers:
-        _servers[framework] = CaptureServer(framework, interpreter_of(framework))
-    return _servers[framework]
+def _server(framework: str, python: str) -> CaptureServer | SpawningServer:
+    key = framework, python, jobs_are_forks()
+    if key not in _servers:
+        _servers[key] = (CaptureServer if jobs_are_forks() else SpawningServer)(framework, python)
+    return _servers[key]
 
 
 def _from_object(framework: str, request: Request) -> Answer:
@@ -101,9 +155,10 @@ def _from_object(framework: str, request: Request) -> Answer:
             importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise missing_framework(framework, error.name or framework) from None
-    if not hasattr(os, "fork"):
-        return answer_request(hooks, request)
-    return run_forked(lambda: answer_request(hooks, request), limits_of(request.spec))
+    limits = limits_of(request.spec)
+    if jobs_are_forks():
+        return run_forked(lambda: answer_request(hooks, request), limits)
+    return _server(framework, sys.executable).ask(request, limits)
 
 
 def _how_it_ended(ended: ProcessEnded, framework: str, spec: Spec) -> OomcastError:

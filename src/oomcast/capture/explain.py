@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import traceback as _traceback
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from ..spec import JobKind, Spec
 from ..units import format_bytes
 
 __all__ = [
+    "CompiledCodeFailed",
     "beyond_memory_limit",
     "explain",
     "failed_job",
@@ -28,6 +30,10 @@ _OF_PYTHON = str(Path(_traceback.__file__).parent) + os.sep
 
 
 _STAND_IN = "_oomcast_stand_in"
+
+
+class CompiledCodeFailed(CaptureFailed):
+    """What a script compiles cannot be followed here; the text says why. As eager code the script may run."""
 
 
 def explain(error: BaseException, spec: Spec) -> OomcastError:
@@ -89,7 +95,13 @@ def no_memory_for(reference: str) -> CaptureFailed:
 
 
 def first_sentence(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):  # Keras: of which layer, then why
+        lines = lines[1:]
+    if lines and lines[0] == "in user code:":  # TensorFlow puts the traceback before what was said
+        said = [line.partition(": ")[2] for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*: .", line)]
+        lines = said[-1:] or lines
     return lines[0][:300] if lines else type(error).__name__
 
 
@@ -98,7 +110,9 @@ def users_lines(trace: TracebackType | None) -> str:
     frames = [
         frame
         for frame in _traceback.extract_tb(trace)
-        if not frame.filename.startswith((_OURS, _OF_PYTHON, "<")) and "site-packages" not in frame.filename
+        if not frame.filename.startswith((_OURS, _OF_PYTHON, "<"))
+        and "site-packages" not in frame.filename
+        and "__autograph_generated_file" not in frame.filename
     ]
     return "".join(_traceback.format_list(frames))
 

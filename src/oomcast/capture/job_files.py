@@ -26,6 +26,8 @@ class JobFunctions:
     optimizer: Callable[[Any], Any] | None
     donate: bool = False
     """Whether a JAX step gives the memory of what it replaces to what replaces it."""
+    shardings: Callable[[Any], Any] | None = None
+    """Of a JAX job for several GPUs: where its parameters lie."""
 
 
 def job_functions(workload: Workload) -> JobFunctions:
@@ -48,6 +50,7 @@ def job_functions(workload: Workload) -> JobFunctions:
         loss=getattr(holder, "loss", None),
         optimizer=getattr(holder, "optimizer", None),
         donate=bool(getattr(holder, "donate", False)),
+        shardings=getattr(holder, "shardings", None),
     )
 
 

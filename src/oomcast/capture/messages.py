@@ -10,12 +10,23 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..spec import Spec
 
-__all__ = ["Answer", "Ended", "Request", "answer_length", "new_id", "write_all"]
+__all__ = [
+    "Answer",
+    "Ended",
+    "Order",
+    "ProcessEnded",
+    "Request",
+    "TimeLimit",
+    "answer_length",
+    "checked",
+    "new_id",
+    "write_all",
+]
 
 
 def new_id() -> str:
@@ -41,14 +52,36 @@ class Request:
             folder = os.getcwd()
         return cls(spec, folder=folder, variables=None if spec.script is None else dict(os.environ))
 
+    def as_plain(self) -> dict[str, Any]:
+        return {"id": self.id, "folder": self.folder, "variables": self.variables, "spec": self.spec.as_dict()}
+
     def to_bytes(self) -> bytes:
-        plain = {"id": self.id, "folder": self.folder, "variables": self.variables, "spec": self.spec.as_dict()}
-        return json.dumps(plain).encode() + b"\n"
+        return json.dumps(self.as_plain()).encode() + b"\n"
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Request:
         """From the JSON of the line. Raises BadInput, for a job file may be gone meanwhile."""
         return cls(Spec.from_dict(plain["spec"]), plain["id"], plain["folder"], plain["variables"])
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process that starts anew for one request is told: the request, and where to work."""
+
+    desk: Mapping[str, Any]
+    log: str
+    """A file for what the job prints."""
+    begun: str
+    """A file to make when the framework is loaded: from then on the job's time counts."""
+    request: Mapping[str, Any] | None
+    pickled: str | None
+    """The file with the request, where its job is an object."""
+    folder: str | None
+    path: list[str] | None
+    """Where the caller looks for modules, such as those of the object's classes."""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 class Ended(NamedTuple):
@@ -119,3 +152,32 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+class TimeLimit(Exception):
+    """The capture took too long and was ended."""
+
+
+class ProcessEnded(Exception):
+    """The capture process died without an answer."""
+
+    def __init__(self, how: Ended) -> None:
+        super().__init__(how)
+        self.signal = how.signal
+        self.exit_code = how.exit_code
+        self.log = how.log
+
+    def last_words(self) -> str:
+        """The last line that says something; C++ prints its reason before it aborts."""
+        lines = [line.strip() for line in self.log.splitlines() if line.strip()]
+        telling = [line for line in lines if "rror" in line or "what()" in line]
+        return (telling or lines or [""])[-1][:300]
+
+
+def checked(answer: Answer) -> Answer:
+    """The answer, if it is one. Raises TimeLimit or ProcessEnded where the job's process ended without."""
+    if answer.ended is None:
+        return answer
+    if answer.ended.too_long:
+        raise TimeLimit
+    raise ProcessEnded(answer.ended)

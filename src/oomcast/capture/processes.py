@@ -18,36 +18,17 @@ import time
 from collections.abc import Callable
 
 from ..children import close_pipes, forget_in_forks, module_command
-from .guarding import CallerGone, Limits, Waiter, fork, run_guarded
-from .messages import Answer, Ended, Request, answer_length, new_id, write_all
+from .guarding import CallerGone, Waiter, fork, run_guarded
+from .job_process import Limits
+from .messages import Answer, Ended, ProcessEnded, Request, TimeLimit, answer_length, checked, new_id, write_all
 
-__all__ = ["CaptureServer", "Limits", "ProcessEnded", "TimeLimit", "run_forked"]
+__all__ = ["CaptureServer", "run_forked"]
 
 _GRACE = 60.0
 """Seconds beyond the job's own limit, in which a framework may be loaded. The guard keeps the limit; this is for one
 that hangs itself."""
 _FAREWELL = 1.0
 """Seconds in which a process may end by itself, and what it started with it, when it is no longer wanted."""
-
-
-class TimeLimit(Exception):
-    """The capture took too long and was ended."""
-
-
-class ProcessEnded(Exception):
-    """The capture process died without an answer."""
-
-    def __init__(self, how: Ended) -> None:
-        super().__init__(how)
-        self.signal = how.signal
-        self.exit_code = how.exit_code
-        self.log = how.log
-
-    def last_words(self) -> str:
-        """The last line that says something; C++ prints its reason before it aborts."""
-        lines = [line.strip() for line in self.log.splitlines() if line.strip()]
-        telling = [line for line in lines if "rror" in line or "what()" in line]
-        return (telling or lines or [""])[-1][:300]
 
 
 class CaptureServer:
@@ -75,7 +56,7 @@ class CaptureServer:
             except BaseException:
                 self.stop()
                 raise
-        return _checked(answer)
+        return checked(answer)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -105,7 +86,7 @@ class CaptureServer:
             process.wait(_FAREWELL)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
@@ -141,7 +122,7 @@ def run_forked(work: Callable[[], Answer], limits: Limits) -> Answer:
     if answer is None or answer.id != request_id:
         code = os.waitstatus_to_exitcode(status)
         raise ProcessEnded(Ended(signal=max(-code, 0), exit_code=max(code, 0)))
-    return _checked(answer)
+    return checked(answer)
 
 
 def _be_the_guard(
@@ -179,14 +160,6 @@ def _reap(guard: int) -> int:
                 os.kill(guard, signal.SIGKILL)
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
-
-
-def _checked(answer: Answer) -> Answer:
-    if answer.ended is None:
-        return answer
-    if answer.ended.too_long:
-        raise TimeLimit
-    raise ProcessEnded(answer.ended)
 
 
 def _read_answer(descriptor: int, deadline: float) -> Answer | None:

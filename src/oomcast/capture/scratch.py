@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 try:
     import fcntl
-except ImportError:  # Windows, where jobs have no process of their own
+except ImportError:  # Windows: what a killed process left there, nobody removes
     fcntl = None  # type: ignore[assignment]
 
 from ..errors import CaptureFailed
@@ -60,6 +60,8 @@ def scratch_folder() -> Iterator[str]:
 def _parent() -> str:
     """The user's own folder for them; the common one, if somebody else was quicker to take its name."""
     temporary = tempfile.gettempdir()
+    if os.name != "posix":
+        return temporary  # there it is the user's own
     own = os.path.join(temporary, f"oomcast-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(own, 0o700)
@@ -71,6 +73,9 @@ def _parent() -> str:
 @contextlib.contextmanager
 def _lock(folder: str) -> Iterator[bool]:
     """Whether we have the lock of a folder; nobody else has it then."""
+    if os.name != "posix":
+        yield False
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         is_ours = True

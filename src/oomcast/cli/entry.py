@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "advise": "what to change so that a job fits",
     "calibrate": "learn from one real run what an environment adds on a GPU",
     "pack": "which jobs can share which GPU",
+    "serve": "a page to play with and a service to ask",
     "replay": "a recorded CUDA memory snapshot through the simulated allocator",
     "diff": "what changed between two estimates, or between a prediction and the real run",
     "models": "the models that can be named as a job",

@@ -10,7 +10,7 @@ from .job_options import add_job_options, given_options
 __all__ = ["add_to"]
 
 DOES_NOT_FIT = 3
-_DECIDED = ("parallel", "rank", "accumulation", "checkpointing")
+_DECIDED = ("parallel", "rank", "accumulation", "checkpointing", "blocks")
 _EXAMPLES = """examples:
   oomcast plan zoo:llama-2-7b --batch-size 1 --seq-len 2048 --precision amp-bf16 --device 8xa100-80gb
   oomcast plan job.py --batch-size 2 --device 2x8xh100-80gb --captures 4 --json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .attention import AttentionTraits, attention_traits
-from .gpus import IDLE_RESERVE, Gpu, MemorySource, all_gpus, find_gpu, other_variants
+from .gpus import IDLE_RESERVE, Gpu, MemorySource, all_gpus, find_gpu, other_gpus, other_variants
 from .nccl import nccl_bytes
 from .stacks import (
     ContextFigure,
@@ -36,6 +36,7 @@ __all__ = [
     "find_stack",
     "largest_context",
     "nccl_bytes",
+    "other_gpus",
     "other_variants",
     "stack_of",
 ]

@@ -26,9 +26,10 @@ from typing import Literal, cast, get_args
 
 from ..errors import BadInput, UnknownName
 from ..units import GiB, MiB, parse_bytes
+from .other_makers import Maker, by_figures, read_others
 from .records import Record, broken, read_records
 
-__all__ = ["IDLE_RESERVE", "Gpu", "MemorySource", "all_gpus", "find_gpu", "other_variants"]
+__all__ = ["IDLE_RESERVE", "Gpu", "MemorySource", "all_gpus", "find_gpu", "other_gpus", "other_variants"]
 
 FILE = "gpus.json"
 
@@ -53,6 +54,7 @@ FIELDS = (
     "l2_cache",
     "sm_clock_khz",
     "memory_clock_khz",
+    "memory_bus_bits",
 )
 
 MemorySource = Literal["reported", "derived", "given"]
@@ -92,6 +94,15 @@ class Gpu:
     l2_cache: int
     sm_clock_khz: int
     memory_clock_khz: int
+    memory_bus_bits: int
+    """As in the makers' and sellers' data sheets."""
+    maker: Maker | None = None
+    """None: one of NVIDIA's cards. Else much is not known, and the fields above of the chip are those of another."""
+
+    @property
+    def memory_bandwidth(self) -> int:
+        """Bytes a second: two transfers in each period of the clock that CUDA reports."""
+        return 2 * self.memory_clock_khz * 1000 * self.memory_bus_bits // 8
 
     @property
     def sm(self) -> str:
@@ -141,17 +152,23 @@ def find_gpu(name: str) -> Gpu:
 
     Case, spaces, dashes and underscores do not matter. A short form that stands for several memory sizes means the
     smallest; `other_variants` tells which others there are. A size with its unit (`24GiB`) makes an unnamed GPU of that
-    total memory which is otherwise like an RTX 3090. Raises UnknownName.
+    total memory which is otherwise like an RTX 3090; `custom:capability=8.9,memory=24GiB` one of that architecture.
+    Accelerators of other makers are found by name, too. Raises UnknownName, or BadInput for wrong figures.
     """
     catalogue = _catalogue()
+    if name.strip().startswith("custom:"):
+        return by_figures(name.strip(), catalogue.gpus)
     meant = _lookup(name, catalogue)
     if meant:
         return meant[0]
+    other = _others().get(_key(name))
+    if other is not None:
+        return other
     custom = _custom(name, catalogue)
     if custom is not None:
         return custom
     hint = "`oomcast devices` lists them all."
-    unknown = UnknownName("device", name, catalogue.names, hint)
+    unknown = UnknownName("device", name, (*catalogue.names, *(gpu.name for gpu in other_gpus())), hint)
     raise unknown if unknown.near else UnknownName("device", name, catalogue.spellings, hint)
 
 
@@ -163,6 +180,28 @@ def other_variants(name: str) -> tuple[Gpu, ...]:
 def all_gpus() -> tuple[Gpu, ...]:
     """All of the catalogue, by generation (compute capability), then by memory."""
     return _catalogue().gpus
+
+
+def other_gpus() -> tuple[Gpu, ...]:
+    """Accelerators of other makers, by maker, then as in the file."""
+    return tuple(dict.fromkeys(_others().values()))
+
+
+@functools.cache
+def _others() -> Mapping[str, Gpu]:
+    """By spelling. None may be that of a card of NVIDIA's."""
+    catalogue = _catalogue()
+    found: dict[str, Gpu] = {}
+    for line in read_others():
+        like = _lookup(line.like, catalogue)
+        if not like:
+            raise broken("other_makers.json", f"device {line.changes['name']!r}", f"there is no card {line.like!r}")
+        gpu = line.as_gpu(like[0])
+        for spelling in (gpu.name, gpu.driver_name, *gpu.aliases):
+            key = _key(spelling)
+            if key in catalogue.by_key or found.setdefault(key, gpu) is not gpu:
+                raise broken("other_makers.json", f"device {gpu.name!r}", f"{spelling!r} is taken")
+    return found
 
 
 @dataclass(frozen=True)
@@ -244,6 +283,7 @@ def _gpu(file: str, entry: object, capabilities: Record) -> Gpu:
         l2_cache=record.integer("l2_cache"),
         sm_clock_khz=record.integer("sm_clock_khz"),
         memory_clock_khz=record.integer("memory_clock_khz"),
+        memory_bus_bits=record.integer("memory_bus_bits"),
     )
     if not gpu.memory_gib * GiB * 0.8 < gpu.total_memory <= gpu.memory_gib * GiB:
         raise record.error("'total_memory' does not go with 'memory_gib'")

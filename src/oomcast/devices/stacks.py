@@ -144,6 +144,8 @@ def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True, batch_no
     Without `convolutions` cuDNN is never loaded, without `batch_norm` only a part of it, which matters where loading
     means all of a library.
     """
+    if gpu.maker is not None:
+        return context_figure(gpu, stack).typical
     unused = 0 if convolutions else stack.cudnn_kernels_mib
     unused += 0 if convolutions and batch_norm else stack.cudnn_batch_norm_mib
     return max(context_figure(gpu, stack).typical - unused * MiB, 0)
@@ -151,6 +153,9 @@ def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True, batch_no
 
 def context_figure(gpu: Gpu, stack: Stack) -> ContextFigure:
     """The same with its range and its source."""
+    if gpu.maker is not None:
+        low, typical, high = gpu.maker.context
+        return ContextFigure(typical, low, high, "reported", gpu.maker.context_source)
     return stack.contexts[gpu.sm].figure(gpu.multiprocessors)
 
 

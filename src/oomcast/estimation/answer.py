@@ -65,6 +65,8 @@ class IntervalBasis:
     """How many real runs stand behind it."""
     context_is_sure: bool
     """Whether it is the interval for a CUDA context that a calibration measured closely (`load_interval`)."""
+    spread: float = 1.0
+    """How many times wider it was made, since the runs are of other cards."""
 
 
 @dataclass(frozen=True)

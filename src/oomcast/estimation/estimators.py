@@ -8,6 +8,7 @@ A package that brings an estimator writes in its own `pyproject.toml`:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..devices import other_variants
+from ..devices import find_gpu, other_variants
 from ..errors import BadInput, OomcastError, UnknownName
 from ..spec import DESCRIPTIONS, Spec, options_of, read_description, takes_options
 from .answer import Estimate
@@ -151,12 +152,24 @@ def estimate(
 def estimate_spec(spec: Spec, estimator: Estimator, options: Any = None) -> Estimate:
     """`estimate`, for what was read before; the answer says how long it took."""
     started = time.perf_counter()
+    if estimator.name != DEFAULT_ESTIMATOR:
+        _refuse_other_makers(spec.place.machines.gpu, estimator)
     answer = estimator.estimate(spec, estimator.options() if options is None else options)
     return dataclasses.replace(
         answer,
         assumptions=(*answer.assumptions, *_assumed_device(spec.place.device, answer.device)),
         seconds=round(time.perf_counter() - started, 3),
     )
+
+
+def _refuse_other_makers(device: str, estimator: Estimator) -> None:
+    with contextlib.suppress(UnknownName):  # some take `cpu`; of other names they say themselves that they are unknown
+        gpu = find_gpu(device)
+        if gpu.maker is not None:
+            raise BadInput(
+                f"the estimator {estimator.name} rests on runs on NVIDIA's cards and says nothing of the "
+                f"{gpu.driver_name}; leave --estimator out."
+            )
 
 
 def _assumed_device(name: str, device: str) -> tuple[str, ...]:

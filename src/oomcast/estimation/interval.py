@@ -12,6 +12,7 @@ and Willett, Distribution-free inference with hierarchical data, 2023, arXiv:230
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import itertools
 import json
@@ -69,16 +70,36 @@ class Interval:
                 "the measured runs behind the interval cannot promise more."
             )
 
+    def ratios(self, coverage: float | None = None) -> tuple[float, float, float]:
+        """Truth / estimate: the two ends of the interval, and the one-sided bound; 1 lies between them."""
+        level = self.coverage if coverage is None else coverage
+        side = (1 - level) / 2
+        low, high, one_sided = (self.curve.at(at) for at in (side, 1 - side, max(level, 0.5)))
+        return min(low, 1.0), max(high, 1.0), max(one_sided, 1.0)
+
     def around(self, device_total: int, floor: int, coverage: float | None = None) -> tuple[int, int]:
         """Low and high, the estimate always between; never below what parameters and context alone take."""
-        side = (1 - (self.coverage if coverage is None else coverage)) / 2
-        low, high = (round(device_total * self.curve.at(level)) for level in (side, 1 - side))
-        return max(min(low, device_total), floor), max(high, device_total)
+        low, high, _ = self.ratios(coverage)
+        return max(round(device_total * low), floor), round(device_total * high)
 
     def not_exceeded(self, device_total: int, coverage: float | None = None) -> int:
         """The one-sided bound; never below the estimate."""
-        level = self.coverage if coverage is None else coverage
-        return max(round(device_total * self.curve.at(max(level, 0.5))), device_total)
+        return round(device_total * self.ratios(coverage)[2])
+
+    def widened(self, spread: float) -> Interval:
+        """The same with every error that many times as large: for what no measured run stands behind."""
+
+        def wider(ratio: float) -> float:
+            return max(1 + (ratio - 1) * spread, 0.0)
+
+        return dataclasses.replace(
+            self,
+            id=f"{self.id}-times-{spread:g}",
+            lower=wider(self.lower),
+            upper=wider(self.upper),
+            upper_one_sided=wider(self.upper_one_sided),
+            curve=QuantileCurve(self.curve.levels, tuple(wider(ratio) for ratio in self.curve.values)),
+        )
 
     def chance_above(self, needed: int, limit: int) -> float:
         """The probability that what is estimated as `needed` is more than `limit` in truth."""

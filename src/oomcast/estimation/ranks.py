@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..capture import guess_framework
 from ..errors import BadInput
 from ..spec import Parallel, Spec
 
@@ -29,6 +30,15 @@ def _layout(spec: Spec) -> Parallel:
     return parallel
 
 
+def _is_one_program(spec: Spec) -> bool:
+    """JAX runs one program over all GPUs, each with its part of every array."""
+    if guess_framework(spec.workload) != "jax":
+        return False
+    if spec.workload.parallel is not None:
+        raise BadInput("--parallel is for PyTorch; a JAX job says itself how it is divided, by its shardings.")
+    return True
+
+
 def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
     """Stages of a pipeline differ. Within one, shards are of equal size, padded, or rank 0's are the largest."""
     world_size = spec.place.machines.world_size
@@ -36,6 +46,8 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
         return (KindOfRank(spec.place.rank, 1, f"rank {spec.place.rank}"),)
     if spec.script is not None:
         return (KindOfRank(0, world_size, "as rank 0"),)
+    if _is_one_program(spec):
+        return (KindOfRank(0, world_size, "every GPU"),)
     parallel = _layout(spec)
     stages = parallel.pipeline
     if stages == 1:
@@ -49,7 +61,7 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
 def communicators(spec: Spec) -> tuple[int, ...]:
     """The sizes of the groups that each rank makes a communicator for: those of its layout that exchange tensors."""
     world_size = spec.place.machines.world_size
-    if spec.script is not None:
+    if spec.script is not None or _is_one_program(spec):
         return (world_size,)
     parallel = _layout(spec)
     data = parallel.data_size(world_size)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from typing import Any
 
 from ..capture import capture, guess_framework
-from ..devices import context_bytes, nccl_bytes
+from ..devices import context_bytes, context_figure, nccl_bytes
 from ..simulate import (
     AllocatorSettings,
     BfcSettings,
@@ -124,11 +125,21 @@ def estimate_trace(
     allocated = simulation.allocated(timeline)
     device_total = reserved + constants.context + communication
     needed = simulation.needed()
-    interval = load_interval(constants.context_is_sure)
-    floor = min(device_total, constants.context + communication + timeline.breakdown.get(Category.PARAMETER.value, 0))
-    low, high = interval.around(device_total, floor, target.coverage)
+    interval, maker = load_interval(constants.context_is_sure), target.gpu.maker
     # Real runs that contradict each other: whichever is right, the bounds must hold it.
     above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
+    if maker is not None:
+        interval = interval.widened(maker.spread)
+        figure = context_figure(target.gpu, target.stack)
+        above, below = above + figure.high - figure.typical, below + figure.typical - figure.low
+    floor = min(device_total, constants.context + communication + timeline.breakdown.get(Category.PARAMETER.value, 0))
+    low, high = interval.around(device_total, floor, target.coverage)
+    not_exceeded = interval.not_exceeded(device_total, target.coverage)
+    if simulation.pool_doubles:
+        least, most, most_one_sided = interval.ratios(target.coverage)
+        low = min(low, max(simulation.total_if(least), floor))
+        high = max(high, simulation.total_if(most))
+        not_exceeded = max(not_exceeded, simulation.total_if(most_one_sided))
     p_oom = agreeing_chance(interval.chance_above(needed + above, simulation.available), limited.ran)
     calibrated_by = _calibration_in_words(target)
     breakdown = {
@@ -145,7 +156,7 @@ def estimate_trace(
         low=max(low - below, 0),
         high=high + above,
         coverage=target.coverage,
-        will_not_exceed=interval.not_exceeded(device_total, target.coverage) + above,
+        will_not_exceed=not_exceeded + above,
         p_oom=p_oom,
         verdict=_verdict(limited, p_oom, trace.script),
         breakdown=breakdown,
@@ -156,7 +167,7 @@ def estimate_trace(
         device=target.gpu.name,
         device_usable=target.gpu.usable_memory,
         unsupported={**trace.unsupported, **{f"workspace of {k}": n for k, n in timeline.kernels_without_rule.items()}},
-        assumptions=(*trace.assumptions, *_about_calibration(target, constants)),
+        assumptions=(*trace.assumptions, *_about_maker(target), *_about_calibration(target, constants)),
         workload=trace.workload,
         seconds=0.0,
         provenance={
@@ -168,7 +179,7 @@ def estimate_trace(
             "versions": dict(trace.versions),
         },
         peak_by_module=by_module(simulation.trace, timeline),
-        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure),
+        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread),
         calibrated_by=calibrated_by,
         script=trace.script,
         history=simulation.history(simulation.room if limited.ran else None) if keep_history else None,
@@ -251,6 +262,20 @@ class Simulation:
         """The least usable device memory, context included, on which the job still runs."""
         return self.least_capacity() + self.constants.reserved + self.constants.context + self._communication
 
+    @property
+    def pool_doubles(self) -> bool:
+        """Whether the pool grows by ever larger regions, so that a little more of tensors can take much more of it."""
+        return isinstance(self._settings, BfcSettings) and self._settings.allow_growth
+
+    def total_if(self, ratio: float) -> int:
+        """The device total if every tensor had so many times its size."""
+        sizes = tuple(dataclasses.replace(made, nbytes=round(made.nbytes * ratio)) for made in self.trace.allocations)
+        other = copy.copy(self)
+        other.trace = dataclasses.replace(self.trace, allocations=sizes)
+        limited = other.run(self.room)
+        timeline = limited if limited.ran else other.run()
+        return self.reserved(timeline) + self.constants.context + self._communication
+
     def run(self, capacity: int | None = None) -> Timeline:
         return simulate(
             self.trace,
@@ -289,6 +314,19 @@ def _calibration_in_words(target: Target) -> str | None:
         return None
     count = len(target.calibration.runs)
     return f"{target.calibration.name}, {count} real {'run' if count == 1 else 'runs'}"
+
+
+def _about_maker(target: Target) -> tuple[str, ...]:
+    maker = target.gpu.maker
+    if maker is None:
+        return ()
+    figure = context_figure(target.gpu, target.stack)
+    context = f"{format_bytes(figure.typical)} ({format_bytes(figure.low)} to {format_bytes(figure.high)})"
+    return (
+        f"no run on {target.gpu.driver_name} stands behind this figure: {maker.unknown}; the interval is "
+        f"{maker.spread:g} times as wide as that of measured cards",
+        f"the context, {context}: {maker.context_source}",
+    )
 
 
 def _about_calibration(target: Target, constants: Constants) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..advise import Advice, Change, Fit, Floor, GpuChoice, GpuRanking
+from ..advise import Advice, Change, Fit, Floor, GpuChoice, GpuRanking, Remedy
+from ..spec import DESCRIPTIONS, options_of
 from ..units import GiB, format_bytes
 from .as_json import estimate_as_json
 
@@ -344,6 +345,7 @@ def _change(change: Change) -> dict[str, Any]:
                 "source": remedy.source,
                 "flag": remedy.flag,
                 "code": remedy.code,
+                "options": _options(remedy),
                 "by_formula": remedy.formula is not None,
             }
             for remedy in change.remedies
@@ -354,6 +356,13 @@ def _change(change: Change) -> dict[str, Any]:
         "patch": change.patch,
         "estimate": estimate_as_json(change.estimate),
     }
+
+
+def _options(remedy: Remedy) -> dict[str, Any]:
+    """What the remedy sets, as the options of a job."""
+    kinds = {option.name: option.kind for option in options_of(*DESCRIPTIONS)}
+    plain = {name: kinds[name].plain(value) for name, value in remedy.changes.items()}
+    return {**plain, "alloc_conf": remedy.alloc_conf} if remedy.alloc_conf else plain
 
 
 def _choice_as_json(choice: GpuChoice) -> dict[str, Any]:

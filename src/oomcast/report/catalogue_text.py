@@ -1,4 +1,4 @@
-"""What can be named on the command line, for people and programs: models, environments, estimators."""
+"""What can be named on the command line, for people and programs: models, GPUs, environments, estimators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..devices import Stack, all_stacks
+from ..devices import Gpu, Stack, all_stacks
 from ..errors import OomcastError
 from ..estimation import Estimator
 from ..spec import Flag, options_of
@@ -18,6 +18,7 @@ from ..zoo import ZooModel
 
 __all__ = [
     "OTHER_JOBS",
+    "devices_as_json",
     "environments_as_json",
     "estimators_as_json",
     "models_as_json",
@@ -38,6 +39,23 @@ OTHER_JOBS: tuple[tuple[str, str], ...] = (
 """What a job can be beside `zoo:NAME`: how it is written, and what that is."""
 
 
+def devices_as_json(gpus: Iterable[Gpu]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": gpu.name,
+            "driver_name": gpu.driver_name,
+            "maker": "NVIDIA" if gpu.maker is None else gpu.maker.name,
+            "architecture": gpu.architecture,
+            "compute_capability": list(gpu.compute_capability) if gpu.maker is None else None,
+            "total_memory": gpu.total_memory,
+            "usable_memory": gpu.usable_memory,
+            "aliases": list(gpu.aliases),
+            "source": gpu.source,
+        }
+        for gpu in gpus
+    ]
+
+
 def models_as_json(models: Iterable[ZooModel]) -> dict[str, Any]:
     listed = [
         {
@@ -45,6 +63,7 @@ def models_as_json(models: Iterable[ZooModel]) -> dict[str, Any]:
             "name": model.name,
             "task": model.task,
             "default_input": model.default_input if isinstance(model.default_input, int) else list(model.default_input),
+            "default_batch_size": model.default_batch_size,
             "summary": model.summary,
             "citation": model.citation,
         }

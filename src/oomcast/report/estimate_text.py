@@ -188,7 +188,7 @@ def render_devices(gpus: Iterable[Gpu]) -> Table:
             gpu.name,
             f"{gpu.memory_gib:g} GiB",
             f"{gpu.usable_memory / GiB:.2f} GiB",
-            f"{gpu.architecture} ({gpu.sm})",
+            gpu.architecture if gpu.maker is not None else f"{gpu.architecture} ({gpu.sm})",
             ", ".join(gpu.aliases[:4]),
         )
     return table

@@ -14,7 +14,7 @@ from .page_timeline import static_timeline, timeline
 from .page_words import embedded_json, escape
 from .words import COLOURS, LABELS, chance, moment, setting_words, verdict_sentence
 
-__all__ = ["estimate_fragment", "estimate_html", "page"]
+__all__ = ["estimate_fragment", "estimate_html", "page", "styles"]
 
 _EMPTY_ICON = "data:,"
 
@@ -41,7 +41,7 @@ def estimate_fragment(estimate: Estimate) -> str:
     parts = [_head(estimate), _device(estimate)]
     if history is not None and history.actions:
         parts.append(static_timeline(estimate, history))
-    return f'<div class="oomcast fragment"><style>{_styles()}</style>{"".join(parts)}</div>'
+    return f'<div class="oomcast fragment"><style>{styles()}</style>{"".join(parts)}</div>'
 
 
 def page(title: str, body: str) -> str:
@@ -58,7 +58,7 @@ def page(title: str, body: str) -> str:
             '<meta name="color-scheme" content="light dark">',
             f'<link rel="icon" href="{_EMPTY_ICON}">',
             f"<title>{escape(title)}</title>",
-            f"<style>{_styles()}</style></head>",
+            f"<style>{styles()}</style></head>",
             f'<body><main class="oomcast">\n{body}\n',
             "<footer>Made by oomcast. Sizes are in powers of two: 1 GiB is 2<sup>30</sup> bytes.</footer></main>",
             f"<script>{script}</script></body></html>",
@@ -92,7 +92,8 @@ def _section(title: str, content: str) -> str:
 
 
 @cache
-def _styles() -> str:
+def styles() -> str:
+    """Of everything that is drawn here, the colours of the categories included."""
     colours = "".join(f".part-{part}{{--part:{colour}}}" for part, colour in COLOURS.items())
     return _file("page.css") + colours
 

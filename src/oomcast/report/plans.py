@@ -36,6 +36,8 @@ def render_plan(plan: Plan) -> RenderableType:
     words = f"{plan.captures} captures, {plan.seconds:.1f} s; {plan.left_out} layouts ruled out without a capture"
     if plan.untried:
         words += f", {plan.untried} costlier ones not tried (--captures)"
+    if any(not layout.whole for layout in plan.layouts):
+        words += "; ≈: captured with few of the model's blocks and extended to all"
     cost = "the cost orders layouts by a stated model (see the documentation), it promises no times"
     return Group(*parts, Text(""), Text(f"{words}; {cost}.", style="dim"))
 
@@ -53,7 +55,7 @@ def _table(plan: Plan) -> Table:
             str(candidate.batch_size),
             str(candidate.accumulation),
             f"{layout.cost:.3g}",
-            format_bytes(layout.device_total),
+            f"{'' if layout.whole else '≈ '}{format_bytes(layout.device_total)}",
             chance(layout.p_oom),
             Text("fits", style="green") if layout.fits else Text("does not fit", style="red"),
         )
@@ -81,6 +83,7 @@ def _layout(layout: PlannedLayout) -> dict[str, Any]:
         "fits": layout.fits,
         "device_total": layout.device_total,
         "p_oom": layout.p_oom,
+        "whole": layout.whole,
         "cost": layout.cost,
         "command": layout.command,
     }

@@ -130,6 +130,8 @@ def interval_words(estimate: Estimate) -> str:
     basis = estimate.interval_basis
     runs = f"{basis.runs:,} measured runs" if basis is not None else str(estimate.provenance.get("interval", ""))
     by = estimate.calibrated_by
+    if basis is not None and basis.spread != 1:
+        return f"that of {runs} on NVIDIA's cards, {basis.spread:g} times as wide"
     return f"from {runs}, context from the catalogue" if by is None else f"from {runs}, calibrated by {by}"
 
 

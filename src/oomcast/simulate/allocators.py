@@ -10,7 +10,7 @@ from .caching_allocator import CachingAllocator
 from .mxnet import StoragePool, StoragePoolSettings
 from .settings import AllocatorSettings
 
-__all__ = ["Allocator", "Settings", "new_allocator", "settings_for"]
+__all__ = ["Allocator", "Settings", "let_go", "new_allocator", "settings_for"]
 
 Settings = AllocatorSettings | BfcSettings | StoragePoolSettings
 """Whose they are says which allocator it is."""
@@ -47,6 +47,12 @@ class Allocator(Protocol):
     def release(self, block: Block) -> None: ...
     def empty_cache(self) -> None: ...
     def reset_peaks(self) -> None: ...
+
+
+def let_go(allocator: Allocator, block: Block) -> None:
+    """Nothing needs a block any more but another stream: torch's counters leave it out from here on."""
+    if isinstance(allocator, CachingAllocator):
+        allocator.let_go(block)
 
 
 def new_allocator(

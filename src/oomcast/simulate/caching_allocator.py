@@ -74,6 +74,7 @@ class CachingAllocator:
         self._pools: dict[tuple[bool, int], Pool] = {}
         self._clocks = {True: [0], False: [0]}
         self._live: dict[int, Block] = {}
+        self._let_go: set[int] = set()
         self._expandable = settings.expandable_segments
         self._max_split = settings.max_split_size or _NO_LIMIT
         self._non_split_rounding = settings.max_non_split_rounding or settings.large_segment_size
@@ -127,7 +128,10 @@ class CachingAllocator:
         """`free`, given the block itself."""
         del self._live[block.address]
         block.live = False
-        self.allocated -= block.size
+        if block.address in self._let_go:
+            self._let_go.remove(block.address)
+        else:
+            self.allocated -= block.size
         self.requested -= block.requested
         segment = block.segment
         pool = segment.pool
@@ -146,6 +150,12 @@ class CachingAllocator:
         pool.add(block)
         if not segment.page:
             self.inactive_split += (block.size if block.is_split else 0) - was_idle
+
+    def let_go(self, block: Block) -> None:
+        """`free` of a block that another stream may still use: it leaves the counter of allocated bytes at once, the
+        pools have it when it is released (CUDACachingAllocator.cpp: `free` counts, `process_events` gives back)."""
+        self._let_go.add(block.address)
+        self.allocated -= block.size
 
     def empty_cache(self) -> None:
         """Return to the device every segment, and every page of an expandable one, that holds no live block."""

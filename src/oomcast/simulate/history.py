@@ -7,11 +7,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..trace import Category, Trace, verify
-from .allocators import Allocator, Settings, new_allocator
+from .allocators import Allocator, Settings, let_go, new_allocator
 from .blocks import Block, Pool, Segment, SegmentState
 from .caching_allocator import CachingAllocator, DeviceFull
 from .expandable import page_size
-from .program import ALLOCATE, BORROW, FREE, Program, Span, compile_trace
+from .program import ALLOCATE, BORROW, FREE, LET_GO, Program, Span, compile_trace
 from .settings import AllocatorSettings
 from .workspace import Workspace, WorkspaceTable
 
@@ -132,6 +132,8 @@ class _Recording:
                     self._free(position, blocks.pop(slot), allocation, self.program.name_of(slot))
                 elif kind == BORROW:
                     self._borrow(position, slot)
+                elif kind == LET_GO:
+                    let_go(self.allocator, blocks[slot])
                 else:
                     self.allocator.empty_cache()
                     self._tell_segments(position)

@@ -42,6 +42,8 @@ class LiveMemory:
                 blocks[index] = allocator.allocate(builder.nbytes_of(index), builder.stream_of(index))
             elif kind == EventKind.FREE:
                 allocator.release(blocks.pop(index))
+            elif kind == EventKind.LET_GO:
+                allocator.let_go(blocks[index])
             elif kind == EventKind.KERNEL:
                 self._run_kernel(index)
             else:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ..trace import Category, EventKind, Phase, Trace
 from .workspace import NOTHING, Persistent, Transient, Workspace
 
-__all__ = ["ALLOCATE", "BORROW", "EMPTY_CACHE", "FREE", "Instruction", "Program", "Span", "compile_trace"]
+__all__ = ["ALLOCATE", "BORROW", "EMPTY_CACHE", "FREE", "LET_GO", "Instruction", "Program", "Span", "compile_trace"]
 
 # (position, kind, slot, nbytes, stream). The first slots are the allocations, those after them the workspaces.
 Instruction = tuple[int, int, int, int, int]
-ALLOCATE, FREE, BORROW, EMPTY_CACHE = range(4)
+ALLOCATE, FREE, BORROW, EMPTY_CACHE, LET_GO = range(5)
 """`BORROW` is a transient workspace: its slot indexes `Program.borrowed`, the sizes to try."""
 
 
@@ -93,9 +93,9 @@ class _Compiler:
                 # torch never asks its allocator for an empty tensor's storage.
                 if allocation.nbytes:
                     found.append((position, ALLOCATE, index, allocation.nbytes, allocation.stream))
-            elif kind == EventKind.FREE:
+            elif kind == EventKind.FREE or kind == EventKind.LET_GO:
                 if allocations[index].nbytes:
-                    found.append((position, FREE, index, 0, 0))
+                    found.append((position, FREE if kind == EventKind.FREE else LET_GO, index, 0, 0))
             elif kind == EventKind.KERNEL:
                 found += self._for_kernel(position, index, phase)
             else:

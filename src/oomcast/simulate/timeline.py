@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..trace import Category, Phase, Trace, verify
-from .allocators import Allocator, Settings, new_allocator
+from .allocators import Allocator, Settings, let_go, new_allocator
 from .blocks import Block
 from .caching_allocator import DeviceFull
-from .program import ALLOCATE, BORROW, FREE, Instruction, Program, Span, compile_trace
+from .program import ALLOCATE, BORROW, FREE, LET_GO, Instruction, Program, Span, compile_trace
 from .settings import SMALL_SEGMENT
 from .workspace import Workspace, WorkspaceTable
 
@@ -59,6 +59,8 @@ class SpanPeak:
     """Number of its first event."""
     allocated: int
     reserved: int
+    end_allocated: int
+    """What was in use when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ class Run:
                     allocator.release(blocks.pop(slot))
                 elif kind == BORROW:
                     self._borrow(position, slot, span)
+                elif kind == LET_GO:
+                    let_go(allocator, blocks[slot])
                 else:
                     allocator.empty_cache()
         except DeviceFull as full:
@@ -216,7 +220,9 @@ class Run:
         if draws:
             self._draw(span.end if self.failure is None else self.failure.position)
         self.peak_requested = max(self.peak_requested, allocator.peak_requested)
-        return SpanPeak(span.phase, span.step, span.first, allocator.peak_allocated, allocator.peak_reserved)
+        return SpanPeak(
+            span.phase, span.step, span.first, allocator.peak_allocated, allocator.peak_reserved, allocator.allocated
+        )
 
     def live_at_peak(self) -> tuple[LiveBlock, ...]:
         """Which blocks made the peak: found by walking up to it again, so that running costs nothing extra."""
@@ -228,8 +234,8 @@ class Run:
                     break
                 if kind == ALLOCATE:
                     live[slot] = None
-                elif kind == FREE:
-                    del live[slot]
+                elif kind in (FREE, LET_GO):
+                    live.pop(slot, None)
         known = len(program.trace.allocations)
         blocks = [
             LiveBlock(self._sizes[s], program.category_of(s), s if s < known else None, program.name_of(s))

@@ -15,12 +15,13 @@ from .optimizers import (
 from .options import Flag, Kind, Option, Text, as_plain, option, options_of, read_description, takes_options
 from .parallel import DataParallel, Machines, Parallel, read_machines
 from .place import Effort, Place
-from .script import SCRIPT_TIME_LIMIT, Launch, Script, read_launch
+from .script import COMPILING_MAY_TAKE, SCRIPT_TIME_LIMIT, Launch, Script, read_launch
 from .spec import DESCRIPTIONS, SCRIPT_DESCRIPTIONS, Spec
 from .tuning import QUANTIZATIONS, Adapter, JobPhase, Objective, TrainingLoop
 from .workload import FRAMEWORKS, Precision, Workload, ZeroGrad, parse_input_shape
 
 __all__ = [
+    "COMPILING_MAY_TAKE",
     "DEFAULT_OPTIMIZER",
     "DESCRIPTIONS",
     "FRAMEWORKS",

@@ -31,6 +31,7 @@ __all__ = [
     "Text",
     "Whole",
     "as_plain",
+    "list_or_text",
     "option",
     "options_of",
     "read_description",
@@ -63,6 +64,15 @@ class Kind(ABC):
         """The value as JSON holds it."""
         return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
 
+    def spell(self, value: Any) -> str:
+        """The value as a word of a command line, which `parse` reads."""
+        plain = self.plain(value)
+        return ",".join(map(str, plain)) if isinstance(plain, list) else str(plain)
+
+    def schema(self) -> dict[str, Any]:
+        """What `read` takes of JSON, as JSON Schema, for those who must describe it to programs."""
+        return {"type": "string", "description": self.words}
+
 
 class Whole(Kind):
     """A whole number that is not below `least`."""
@@ -76,6 +86,9 @@ class Whole(Kind):
         if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
             raise BadInput(f"the {self.what} must be a whole number of at least {self.least}, not {value!r}.")
         return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.least}
 
     def parse(self, text: str) -> int:
         try:
@@ -102,6 +115,10 @@ class Number(Kind):
             raise BadInput(f"the {self.what} must be above 0{self.unit}{limit}, not {shown}.")
         return float(value)
 
+    def schema(self) -> dict[str, Any]:
+        most = {} if math.isinf(self.most) else {"maximum": self.most}
+        return {"type": "number", "exclusiveMinimum": 0, **most}
+
     def parse(self, text: str) -> float:
         try:
             return self.read(float(text))
@@ -121,6 +138,9 @@ class Switch(Kind):
         if not isinstance(value, bool):
             raise BadInput(f"{self.what} must be true or false, not {value!r}.")
         return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
 
 
 class Text(Kind):
@@ -154,6 +174,9 @@ class Size(Kind):
             raise BadInput(f"the {self.what} must be {self.words}, not {value!r}.")
         return size
 
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}], "description": self.words}
+
 
 class OneOf(Kind):
     """One of some names; upper case and underscores are taken as people write them."""
@@ -177,6 +200,14 @@ class OneOf(Kind):
         if name not in self.choices:
             raise UnknownName(self.what, str(value), self.choices)
         return name if isinstance(self.names, tuple) else self.names(name)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.choices)}
+
+
+def list_or_text(each: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """The schema of what may be written as a list or as one text."""
+    return {"anyOf": [{"type": "array", "items": dict(each)}, {"type": "string"}], "description": words}
 
 
 class Flag(NamedTuple):

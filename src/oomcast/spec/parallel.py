@@ -2,7 +2,8 @@
 
 The GPUs are divided by the sizes that are named (`tp`, `pp`, `cp`); what is left is data parallel, by the way that is
 named (`ddp`, `fsdp2`, …). Experts (`ep`) are spread over the data-parallel GPUs, as torchtitan does it. `replicate=N`
-keeps N whole copies of the shards (HSDP), and `offload` puts states into the host's memory.
+keeps N whole copies of the shards (HSDP), `no-reshard` keeps what was gathered for a forward until its backward, and
+`offload` puts states into the host's memory.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class DataParallel(str, Enum):
 
 
 _SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "replicate": "replicate"}
-_OFFLOAD = "offload"
-_WORDS = (*(data.value for data in DataParallel), *(f"{size}=2" for size in _SIZES), _OFFLOAD)
+_SWITCHES = {"no-reshard": "keeps_gathered", "offload": "offload"}
+_WORDS = (*(data.value for data in DataParallel), *(f"{size}=2" for size in _SIZES), *_SWITCHES)
 _MOST_GPUS = 1_000_000
 _MESH = (DataParallel.DDP, DataParallel.FSDP2)
 """What goes together with the other ways in one mesh of torch."""
@@ -75,18 +76,20 @@ class Parallel:
     expert: int = 1
     replicate: int = 1
     """Copies of the shards; each holds the whole of the states (hybrid sharding)."""
+    keeps_gathered: bool = False
+    """FSDP's parameters stay whole from a forward to its backward (`SHARD_GRAD_OP`, `reshard_after_forward=False`)."""
     offload: bool = False
 
     def __post_init__(self) -> None:
         beside = [f"{word}={getattr(self, field)}" for word, field in _SIZES.items() if getattr(self, field) > 1]
         if beside and self.data is not None and self.data not in _MESH:
-            raise BadInput(
-                f"--parallel: {self.data.value} is offered by itself; write ddp or fsdp2 together with {beside[0]}."
-            )
+            raise BadInput(f"{self.data.value} is offered by itself; write ddp or fsdp2 together with {beside[0]}.")
         if self.replicate > 1 and self.data is not DataParallel.FSDP2:
-            raise BadInput("--parallel: replicate=N is about copies of shards; write it together with fsdp2.")
+            raise BadInput("replicate=N is about copies of shards; write it together with fsdp2.")
+        if self.keeps_gathered and self.data not in (DataParallel.FSDP, DataParallel.FSDP2):
+            raise BadInput("no-reshard is about what FSDP gathers; write it together with fsdp or fsdp2.")
         if self.offload and self.data in (None, DataParallel.DDP):
-            raise BadInput("--parallel: offload needs fsdp, fsdp2 or a stage of ZeRO beside it.")
+            raise BadInput("offload needs fsdp, fsdp2 or a stage of ZeRO beside it.")
 
     @classmethod
     def parse(cls, text: str) -> Parallel:
@@ -97,8 +100,8 @@ class Parallel:
             value: Any
             if name in _SIZES and equals:
                 field, value = _SIZES[name], _size(name, number)
-            elif name == _OFFLOAD and not equals:
-                field, value = "offload", True
+            elif name in _SWITCHES and not equals:
+                field, value = _SWITCHES[name], True
             elif name in {data.value for data in DataParallel} and not equals:
                 field, value = "data", DataParallel(name)
             elif name in _SIZES:
@@ -107,14 +110,15 @@ class Parallel:
                 raise UnknownName("way to be parallel", part.strip(), _WORDS)
             if field in read:
                 both = f"{read[field].value} and {name}" if field == "data" else f"two times {name}"
-                raise BadInput(f"--parallel: {both} exclude each other; give one.")
+                raise BadInput(f"{both} exclude each other; give one.")
             read[field] = value
         return cls(**read)
 
     def __str__(self) -> str:
         parts = [self.data.value] if self.data else []
         parts += [f"{word}={getattr(self, field)}" for word, field in _SIZES.items() if getattr(self, field) > 1]
-        return ",".join(parts + [_OFFLOAD] * self.offload) or "tp=1"
+        parts += [word for word, field in _SWITCHES.items() if getattr(self, field)]
+        return ",".join(parts) or "tp=1"
 
     @property
     def model_size(self) -> int:

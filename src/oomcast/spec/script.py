@@ -17,12 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadInput
-from .options import Kind, Switch, Whole, option, read_fields
+from .options import Flag, Kind, Switch, Text, Whole, option, read_fields
 
-__all__ = ["SCRIPT_TIME_LIMIT", "Launch", "Script", "read_launch"]
+__all__ = ["COMPILING_MAY_TAKE", "SCRIPT_TIME_LIMIT", "Launch", "Script", "read_launch"]
 
 SCRIPT_TIME_LIMIT = 60.0
 """Seconds after which a script is stopped, if it does not say otherwise, and what was seen of it is the answer."""
+COMPILING_MAY_TAKE = 2
+"""Times the limit. What torch takes to compile does not count as the script's time, up to so much."""
+
+
+NOT_ASKED_FOR = "--no-compile was said"
+"""Why what a script compiles is taken as eager code, where its user wants it so."""
 
 
 class _Words(Kind):
@@ -57,6 +63,13 @@ class Script:
         False,
         Switch("worst_batch"),
         help="look through the data set for its largest samples and run a batch of them first",
+    )
+    eager_because: str | None = option(
+        None,
+        Text("reason to run eagerly"),
+        help="why what the script compiles is taken as eager code; none: torch.compile is followed",
+        flags=(Flag("--no-compile", "take what the script compiles as eager code: sooner done", value=NOT_ASKED_FOR),),
+        left_out_by_default=True,
     )
 
     def __post_init__(self) -> None:

@@ -13,10 +13,11 @@ from enum import Enum
 from typing import Any
 
 from ..errors import BadInput
-from .options import Kind
+from .options import Kind, list_or_text
 
 __all__ = [
     "ATTENTIONS",
+    "HEADS",
     "QUANTIZATIONS",
     "WEIGHTS",
     "Adapter",
@@ -34,13 +35,30 @@ QUANTIZATIONS: tuple[str, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", "int
 """Of bitsandbytes: 4 bits in blocks of 64, whose scales may be quantised too (double), and LLM.int8; then weights that
 were packed before, as GPTQ, AWQ and HQQ do."""
 ATTENTIONS: tuple[str, ...] = ("eager", "sdpa", "flash")
+HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "token-classification",
+                          "question-answering", "none")  # fmt: skip
+"""What stands on a model of transformers; none is the model by itself, as embeddings are trained."""
 
 
 class Objective(str, Enum):
-    """What is learnt: the next token, or which of two answers is better (with or without a reference model)."""
+    """What is learnt: the next token; from pairs of answers which is better (dpo, orpo, reward), from single ones
+    whether they are good (kto); or from answers that the model itself has generated (grpo)."""
 
     SFT = "sft"
     DPO = "dpo"
+    ORPO = "orpo"
+    KTO = "kto"
+    REWARD = "reward"
+    GRPO = "grpo"
+
+    @property
+    def learns_from_pairs(self) -> bool:
+        return self in (Objective.DPO, Objective.ORPO, Objective.REWARD)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether it is compared with the model as it was, unless the job says otherwise."""
+        return self in (Objective.DPO, Objective.KTO)
 
 
 class TrainingLoop(str, Enum):
@@ -109,6 +127,13 @@ class AdapterText(Kind):
     def plain(self, value: Any) -> Any:
         return None if value is None else {"kind": value.kind, **value.settings}
 
+    def spell(self, value: Any) -> str:
+        return str(value)
+
+    def schema(self) -> dict[str, Any]:
+        table = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
+        return {"anyOf": [{"type": "string"}, table], "description": self.words}
+
 
 def _read(text: str) -> Any:
     """Numbers, true, false and none as JSON has them; lists are joined by +."""
@@ -142,6 +167,9 @@ class Names(Kind):
         if not all(isinstance(name, str) and name.strip() for name in names):
             raise BadInput(f"the {self.what} must be a list of texts, not {value!r}.")
         return tuple(name.strip() for name in names)
+
+    def schema(self) -> dict[str, Any]:
+        return list_or_text({"type": "string"}, self.words)
 
 
 class Sentences(Names):

@@ -11,10 +11,24 @@ from typing import Any
 from ..errors import BadInput
 from .job import Job
 from .optimizers import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, OPTIMIZERS
-from .options import Flag, Kind, OneOf, Switch, Text, Whole, as_plain, option, read_description, read_fields
+from .options import (
+    Flag,
+    Kind,
+    Number,
+    OneOf,
+    Switch,
+    Text,
+    Whole,
+    as_plain,
+    list_or_text,
+    option,
+    read_description,
+    read_fields,
+)
 from .parallel import Parallel, ParallelText
 from .tuning import (
     ATTENTIONS,
+    HEADS,
     QUANTIZATIONS,
     WEIGHTS,
     Adapter,
@@ -66,6 +80,26 @@ class _Extents(Kind):
         every = Whole("extents of the input shape")
         return tuple(every.read(extent) for extent in extents)
 
+    def spell(self, value: Any) -> str:
+        return "x".join(map(str, value))
+
+    def schema(self) -> dict[str, Any]:
+        return list_or_text({"type": "integer", "minimum": 1}, self.words)
+
+
+class _Lengths(Kind):
+    words = "whole numbers with commas"
+
+    def read(self, value: Any) -> tuple[int, ...]:
+        listed = value.split(",") if isinstance(value, str) else value
+        if not isinstance(listed, Iterable):
+            raise BadInput(f"cannot read {value!r} as lengths of batches; write them like 812,2048,91.")
+        each = Whole("lengths of batches")
+        return tuple(each.parse(part) if isinstance(part, str) else each.read(part) for part in listed)
+
+    def schema(self) -> dict[str, Any]:
+        return list_or_text({"type": "integer", "minimum": 1}, self.words)
+
 
 class _Modules(Kind):
     words = "true, false, or names of modules"
@@ -82,6 +116,10 @@ class _Modules(Kind):
             raise BadInput(f"checkpointing was given an empty name of a module in {value!r}; write them like layers.0.")
         return names or False
 
+    def schema(self) -> dict[str, Any]:
+        texts = list_or_text({"type": "string"}, self.words)
+        return {**texts, "anyOf": [{"type": "boolean"}, *texts["anyOf"]]}
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -93,6 +131,14 @@ class Workload:
         None, _Extents(), help="shape of one sample, like 3x224x224", metavar="CxHxW"
     )
     seq_len: int | None = option(None, Whole("sequence length"), help="tokens per sample", metavar="N")
+    lengths: tuple[int, ...] = option(
+        (),
+        _Lengths(),
+        help="tokens per sample of one batch after the other, like 812,2048,91, of models of transformers: blocks of "
+        "one length do not serve another, so texts of different lengths reserve more",
+        metavar="N,N,…",
+        left_out_by_default=True,
+    )
     optimizer: str | None = option(
         None,
         OneOf("optimizer", OPTIMIZERS),
@@ -121,6 +167,13 @@ class Workload:
             Flag("--checkpointing", "recompute each repeated block in backward", value=True),
             Flag("--checkpoint-modules", "recompute these modules only, like layers.0,layers.1 or layers.*", "NAMES"),
         ),
+    )
+    blocks: int | None = option(
+        None,
+        Whole("number of blocks"),
+        help="keep only the first N of the model's repeated blocks; the difference of two answers is what blocks add",
+        metavar="N",
+        left_out_by_default=True,
     )
     compile: str | None = option(
         None,
@@ -162,7 +215,7 @@ class Workload:
         None,
         ParallelText(),
         help="how the job is spread over several GPUs (--device 8xh100-80gb): ddp, fsdp, fsdp2, zero1, zero2, zero3, "
-        "tp=N, pp=N, cp=N, ep=N, replicate=N, offload; several with commas, like fsdp2,tp=2",
+        "tp=N, pp=N, cp=N, ep=N, replicate=N, no-reshard, offload; several with commas, like fsdp2,tp=2",
         metavar="LAYOUT",
         left_out_by_default=True,
     )
@@ -177,7 +230,7 @@ class Workload:
     new_tokens: int = option(
         128,
         Whole("number of new tokens"),
-        help="tokens that --phase generate adds to each prompt (default: 128)",
+        help="tokens that --phase generate and --objective grpo add to each prompt (default: 128)",
         metavar="N",
         left_out_by_default=True,
     )
@@ -267,7 +320,44 @@ class Workload:
     objective: Objective = option(
         Objective.SFT,
         OneOf("objective", Objective),
-        help="sft (default: the next token) or dpo (pairs of answers, with a reference model)",
+        help="sft (default: the next token), dpo, orpo or reward (pairs of answers), kto (single ones), or grpo "
+        "(answers of --new-tokens to prompts of --seq-len, which the model generates)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    reference_model: bool | None = option(
+        None,
+        Switch("reference_model"),
+        help="whether the objective has a reference",
+        flags=(
+            Flag(
+                "--reference-model",
+                "a copy of the model stands beside it, or, with an adapter, the model without it is run too (default: "
+                "with dpo and kto)",
+                value=True,
+            ),
+            Flag("--no-reference-model", "its answers were computed before, or the objective has none", value=False),
+        ),
+        left_out_by_default=True,
+    )
+    rollouts: int | None = option(
+        None,
+        Whole("number of rollouts"),
+        help="answers that --objective grpo generates at once (default: batch size x accumulation)",
+        metavar="N",
+        left_out_by_default=True,
+    )
+    vllm_share: float | None = option(
+        None,
+        Number("share of vLLM", most=1),
+        help="share of the card that a vLLM in the same process takes, which generates then, like 0.3",
+        metavar="SHARE",
+        left_out_by_default=True,
+    )
+    head: str | None = option(
+        None,
+        OneOf("head", HEADS),
+        help=f"what stands on a model of transformers: {', '.join(HEADS)} (default: what its configuration names)",
         metavar="NAME",
         left_out_by_default=True,
     )
@@ -290,8 +380,12 @@ class Workload:
 
     def __post_init__(self) -> None:
         read_fields(self)
+        if self.lengths and self.seq_len is not None:
+            raise BadInput("give --seq-len for batches of one length, or --lengths for different ones, not both.")
         if self.quantization is not None and self.adapter is None and self.phase is JobPhase.TRAINING:
             raise BadInput("quantised weights cannot be trained in full; add an adapter, like --adapter lora.")
+        if self.objective is not Objective.GRPO and (self.rollouts is not None or self.vllm_share is not None):
+            raise BadInput("--rollouts and --vllm-share are for --objective grpo, which generates while it trains.")
 
     @classmethod
     def create(cls, job: Any, **options: Any) -> Workload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .promises import BrokenTrace
@@ -46,12 +46,16 @@ class TraceBuilder:
         self._calls: list[KernelCall] = []
         self._marks: list[Mark] = [Mark(0, Phase.BUILD, -1)]
         self._live: dict[int, None] = {}
+        self._let_go: set[int] = set()
         self.held = 0
         """Bytes in use now."""
         self._highest = 0
         self.entered: set[Phase] = set()
         """The phases that were entered since somebody emptied this."""
+        self.before_phase: list[Callable[[Phase], None]] = []
+        """Told the next phase while the last one is still on."""
         self._together: list[int] | None = None
+        """Blocks to free; complemented, to let go."""
 
     @property
     def event_count(self) -> int:
@@ -61,6 +65,8 @@ class TraceBuilder:
         """From now on the job is in this phase. What forward left alive when backward begins is an activation."""
         if phase is self.phase and step == self.step:
             return
+        for tell in self.before_phase:
+            tell(phase)
         if phase is Phase.BACKWARD and self.phase is not Phase.BACKWARD:
             for index in self._live:
                 if self._category[index] is None and self._born[index][1] is Phase.FORWARD:
@@ -105,10 +111,24 @@ class TraceBuilder:
             self._together.append(index)
         elif index in self._live:
             del self._live[index]
-            self.held -= self._born[index][0]
+            if index in self._let_go:
+                self._let_go.remove(index)
+            else:
+                self.held -= self._born[index][0]
             self._events.append(Event(EventKind.FREE, index))
         else:
             raise BrokenTrace(f"block {index} is freed a second time.")
+
+    def let_go(self, index: int) -> None:
+        """Nothing needs a block any more but another stream: it is freed later, and not counted until then."""
+        if self._together is not None:
+            self._together.append(~index)
+            return
+        if index not in self._live or index in self._let_go:
+            raise BrokenTrace(f"block {index} is let go, but it is not in use.")
+        self._let_go.add(index)
+        self.held -= self._born[index][0]
+        self._events.append(Event(EventKind.LET_GO, index))
 
     @contextlib.contextmanager
     def freeing_together(self) -> Iterator[None]:
@@ -118,8 +138,8 @@ class TraceBuilder:
             yield
         finally:
             together, self._together = self._together, None
-            for index in sorted(together):
-                self.free(index)
+            for index in sorted(together, key=lambda index: max(index, ~index)):
+                self.free(index) if index >= 0 else self.let_go(~index)
 
     def kernel(self, call: KernelCall) -> None:
         index = self._kernels.setdefault(call, len(self._calls))
@@ -214,7 +234,7 @@ class TraceBuilder:
 
     def live(self) -> tuple[int, ...]:
         """The blocks that are allocated now, in the order of birth."""
-        return tuple(self._live)
+        return tuple(block for block in self._live if block not in self._let_go)
 
     def note_unsupported(self, what: str, count: int = 1) -> None:
         """An operator or a feature was met whose memory is not modelled."""

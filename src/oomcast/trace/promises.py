@@ -31,7 +31,7 @@ def verify(trace: Trace) -> None:
 
 
 def _verify_events(trace: Trace) -> None:
-    unseen, live, freed = 0, 1, 2
+    unseen, live, freed, let_go = 0, 1, 2, 3
     state = bytearray(len(trace.allocations))
     for position, (kind, index) in enumerate(trace.events):
         if kind == EventKind.KERNEL:
@@ -46,6 +46,10 @@ def _verify_events(trace: Trace) -> None:
             if state[index] != unseen:
                 raise BrokenTrace(f"event {position} allocates allocation {index} a second time.")
             state[index] = live
+        elif kind == EventKind.LET_GO:
+            if state[index] != live:
+                raise BrokenTrace(f"event {position} lets allocation {index} go, which is not in use.")
+            state[index] = let_go
         elif kind == EventKind.FREE:
             if state[index] == unseen:
                 raise BrokenTrace(f"event {position} frees allocation {index} before it is allocated.")

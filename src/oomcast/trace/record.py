@@ -70,15 +70,18 @@ class Ending(str, Enum):
 
 
 class EventKind(IntEnum):
-    """`ALLOCATE` and `FREE` index `Trace.allocations`, `KERNEL` indexes `Trace.kernels`.
+    """`ALLOCATE`, `FREE` and `LET_GO` index `Trace.allocations`, `KERNEL` indexes `Trace.kernels`.
 
-    `EMPTY_CACHE` is `torch.cuda.empty_cache()`; its index is 0.
+    `LET_GO`: the block's last tensor is gone, but another stream may still use it (`record_stream`). From then on torch
+    does not count it as allocated; it can be used again after the `FREE` that follows. `EMPTY_CACHE` is
+    `torch.cuda.empty_cache()`; its index is 0.
     """
 
     ALLOCATE = 0
     FREE = 1
     KERNEL = 2
     EMPTY_CACHE = 3
+    LET_GO = 4
 
 
 class Event(NamedTuple):

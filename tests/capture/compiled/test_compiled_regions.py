@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import oomcast
+from oomcast.capture.torch.compiled.regions import other_torch
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput
 from oomcast.spec import Spec
@@ -37,6 +38,14 @@ def _live_when_backward_begins(trace: Trace) -> int:
         elif kind is EventKind.FREE:
             live.pop(index, None)
     return sum(live.values())
+
+
+def _most(trace: Trace) -> int:
+    held = highest = 0
+    for kind, index in trace.events:
+        held += trace.allocations[index].nbytes * {EventKind.ALLOCATE: 1, EventKind.FREE: -1}.get(kind, 0)
+        highest = max(highest, held)
+    return highest
 
 
 def _chain(x: torch.Tensor) -> torch.Tensor:
@@ -188,6 +197,9 @@ def test_what_cannot_be_lowered_is_taken_as_eager_with_its_share(monkeypatch: py
         torch.compile(_chain)(x).sum().backward()
 
     trace = _traced(step)
+    monkeypatch.undo()
+    eager = _traced(lambda: _chain(torch.randn(ROWS, WIDTH, device="cuda", requires_grad=True)).sum().backward())
+    assert _most(trace) == _most(eager)
     told = [sentence for sentence in trace.assumptions if "taken as eager" in sentence]
     assert told
     assert all("no lowering without a GPU" in sentence for sentence in told)
@@ -333,3 +345,59 @@ def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(monkey
     assert channels_last in sources[False]
     assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in sources[True]
     assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in sources[True]
+
+
+def test_embeddings_by_position_are_compiled() -> None:
+    """Their backward works with masks and indices, which ask C++ for the device."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(50, 32), nn.Embedding(16, 32)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return (self.tokens(tokens) + self.places(torch.arange(16, device=tokens.device))).sin()
+
+    def step() -> None:
+        model = Net().cuda()
+        torch.compile(model)(torch.randint(50, (4, 16), device="cuda")).sum().backward()
+
+    trace = _traced(step)
+    assert not [sentence for sentence in trace.assumptions if "eager" in sentence]
+    assert any(allocation.operator.startswith("triton_") for allocation in trace.allocations)
+
+
+def test_the_host_can_be_compiled_for_after_a_gpu() -> None:
+    """Inductor's patterns are registered once a process, and serve both."""
+    for gpu in (True, False, True):
+        with oomcast.virtual_gpu(DEVICE) as virtual:
+            machine: Any = virtual
+            if not gpu:
+                machine.compiled.gpu = None
+            model = nn.Linear(WIDTH, WIDTH).cuda()
+            torch.compile(lambda x, model=model: model(x).sin())(
+                torch.randn(ROWS, WIDTH, device="cuda")
+            ).sum().backward()
+            told = virtual.trace().assumptions
+        assert not [sentence for sentence in told if "eager" in sentence], gpu
+
+
+def test_another_torch_is_taken_as_eager_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not other_torch("2.13.1+cpu")
+    assert other_torch("2.9.0").endswith("with torch 2.13 only, and 2.9.0 is installed")
+    monkeypatch.setattr(torch, "__version__", "2.99.0+cu130")
+    trace = _traced(lambda: torch.compile(_chain)(torch.randn(ROWS, WIDTH, device="cuda")))
+    assert any("2.99.0" in sentence and "eager" in sentence for sentence in trace.assumptions)
+
+
+def test_what_libraries_ask_breaks_no_graph() -> None:
+    """transformers asks whether a tensor is a tracer's; a job on a GPU has no break there."""
+    transformers = pytest.importorskip("transformers")
+
+    def step() -> None:
+        config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=64, use_cache=False)
+        model = transformers.GPT2Model(config).cuda()
+        torch.compile(model)(torch.randint(64, (2, 16), device="cuda"))[0].sum().backward()
+
+    trace = _traced(step)
+    assert not [sentence for sentence in trace.assumptions if "breaks" in sentence or "eager" in sentence]

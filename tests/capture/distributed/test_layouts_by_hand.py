@@ -93,17 +93,32 @@ def test_fsdp2_with_copies_holds_larger_shards() -> None:
     assert close(tensors(answer), 3 * P / shards + (BLOCKS - 2) / BLOCKS * P / shards + 4 * B)
 
 
+def test_fsdp2_that_does_not_reshard_holds_all_blocks_at_once() -> None:
+    """When backward begins: states 3 P / N, all blocks gathered, one block's gradients and their buffer."""
+    assert close(tensors(ask("fsdp2,no-reshard")), 3 * P / RANKS + P + 2 * B)
+
+
+def test_fsdp_that_does_not_reshard_holds_more(fsdp: Estimate) -> None:
+    answer = ask("fsdp,no-reshard")
+    assert tensors(answer) - tensors(fsdp) > P / 2
+    assert any("SHARD_GRAD_OP" in sentence for sentence in answer.assumptions)
+
+
 def test_fsdp2_offloaded_holds_no_states() -> None:
     answer = ask("fsdp2,offload")
     assert answer.breakdown["optimizer_state"] == 0
     assert tensors(answer) < 5 * B
 
 
-def test_fsdp_holds_shards() -> None:
-    answer = ask("fsdp")
-    assert close(answer.breakdown["parameter"], P / RANKS)
-    assert close(answer.breakdown["optimizer_state"], 2 * P / RANKS)
-    assert any("record_stream" in sentence for sentence in answer.assumptions)
+@pytest.fixture(scope="module")
+def fsdp() -> Estimate:
+    return ask("fsdp")
+
+
+def test_fsdp_holds_shards(fsdp: Estimate) -> None:
+    assert close(fsdp.breakdown["parameter"], P / RANKS)
+    assert close(fsdp.breakdown["optimizer_state"], 2 * P / RANKS)
+    assert any("record_stream" in sentence for sentence in fsdp.assumptions)
 
 
 def test_tensor_parallelism_cuts_the_layers() -> None:
@@ -135,10 +150,10 @@ def test_zero_1_and_2_keep_parameters_whole(stage: str) -> None:
 @deepspeed
 def test_zero_3_shards_the_parameters() -> None:
     """Shards of parameters, masters, gradients and two states, the bucket; all parameters gathered (up to a billion
-    stay so). When backward ends, two more: the gradients, which were lent to the stream that copies them into the
-    bucket and whose blocks come back late, and what is joined to be scattered."""
+    stay so), six blocks of them twice: 50 million elements are gathered ahead into one buffer, and taken out of it.
+    Gradients that were lent to the stream that copies them into the bucket are not counted once they are let go."""
     answer = ask("zero3")
-    assert close(tensors(answer), 5 * P / RANKS + BUCKET + 3 * P)
+    assert close(tensors(answer), 5 * P / RANKS + BUCKET + P + 6 * B)
     assert close(answer.breakdown["optimizer_state"], 2 * P / RANKS)
 
 
@@ -156,13 +171,36 @@ def test_what_cannot_be_cut_is_told(job: Any, layout: str, words: str) -> None:
     assert words in str(refused.value)
 
 
+def test_heads_that_cannot_be_shared_are_told() -> None:
+    """The layers' features can be divided by four, the six heads cannot."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads = 6
+            self.query, self.out = nn.Linear(96, 96), nn.Linear(96, 96)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.query(x))
+
+    job = SimpleNamespace(
+        model=lambda: nn.Sequential(Attention(), Attention()),
+        batch=lambda size: torch.randn(size, 96),
+        loss=lambda model, batch: model(batch).sum(),
+    )
+    with pytest.raises(oomcast.errors.BadInput, match="tp=4 does not divide the 6 heads of 0; choose a divisor"):
+        oomcast.estimate(job, batch_size=4, device="4xh100-80gb", parallel="tp=4")
+
+
 def test_searches_ask_for_one_rank() -> None:
     with pytest.raises(oomcast.errors.BadInput, match="add --parallel ddp, fsdp2"):
         oomcast.fit(JOB, device="8xh100-80gb")
     with pytest.raises(oomcast.errors.BadInput, match="the stages of pp=2 differ; name one with --rank"):
         oomcast.fit(JOB, device="2xh100-80gb", parallel="pp=2")
-    with pytest.raises(oomcast.errors.BadInput, match="several GPUs are offered for PyTorch jobs, not for jax"):
+    with pytest.raises(oomcast.errors.BadInput, match="--parallel is for PyTorch; a JAX job says itself"):
         oomcast.estimate(JOB, batch_size=1, device="2xh100-80gb", parallel="ddp", framework="jax")
+    with pytest.raises(oomcast.errors.BadInput, match="offered for PyTorch and JAX jobs, not for mxnet"):
+        oomcast.estimate(JOB, batch_size=1, device="2xh100-80gb", parallel="ddp", framework="mxnet")
 
 
 def test_a_job_that_does_not_say_how_it_uses_several_gpus() -> None:
@@ -230,3 +268,34 @@ def test_context_parallelism_cuts_the_sequences() -> None:
     short = for_a_layer(4096, device="h100-80gb")
     half = for_a_layer(8192, device="2xh100-80gb", parallel="ddp,cp=2")
     assert short <= half < 1.25 * short
+
+
+def test_micro_batches_of_a_pipeline_that_repeat_others_add_their_buffers_alone() -> None:
+    """Each stage of two receives into a buffer for each micro-batch; 4 rows of 1,024 numbers take 16 KiB."""
+    few, many = (ask("pp=2", device="2xh100-80gb", accumulation=count) for count in (3, 23))
+    for short, long in zip(few.ranks, many.ranks, strict=True):
+        assert long.peak_allocated - short.peak_allocated == 20 * 4 * WIDTH * 4
+    assert any("3 of the 23 micro-batches are followed" in sentence for sentence in many.assumptions)
+
+
+def test_the_search_for_shardings_asks_once_for_all_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch itself looks at all tensors of a foreach operator once for each of them."""
+    from torch.distributed.tensor._op_schema import OpSchema
+
+    from oomcast.capture.torch.run import capture_here
+    from oomcast.spec import Spec
+
+    looks = 0
+    original = OpSchema.args_spec
+
+    def counted(schema: OpSchema) -> Any:
+        nonlocal looks
+        looks += 1
+        return original.fget(schema)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(OpSchema, "args_spec", property(counted))
+    spec = Spec.read_sized(
+        JOB, 4, device="8xh100-80gb", parallel="fsdp2,tp=2", steps=1, optimizer="adamw", precision="fp32"
+    )
+    capture_here(spec)
+    assert 0 < looks < 5 * BLOCKS * 4  # some looks for each parameter; its own code takes one more in each operator

@@ -295,3 +295,45 @@ def test_a_convolution_with_a_damaged_attribute_is_told(attribute: dict[str, Any
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with pytest.raises((UnreadableFile, BadInput)):
         to_graph(model, Workload.create(Job))
+
+
+def test_sizes_that_the_graph_computes_are_computed(tmp_path: Path) -> None:
+    """As exporters write a class token for an open batch, with Shape, Gather, Concat, Where; then a Slice by sizes."""
+    number = [numpy_helper.from_array(numpy.array(values, "int64"), name) for name, values in (
+        ("zero", [0]), ("one", [1]), ("minus", [-1]), ("two", [2]), ("ones", [1, 1])
+    )]  # fmt: skip
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["batch"]),
+        helper.make_node("Concat", ["batch", "minus"], ["asked"], axis=0),
+        helper.make_node("Equal", ["asked", "minus"], ["open"]),
+        helper.make_node("Where", ["open", "ones", "asked"], ["filled"]),
+        helper.make_node("Expand", ["token", "filled"], ["tokens"]),
+        helper.make_node("Concat", ["tokens", "x"], ["joined"], axis=1),
+        helper.make_node("Shape", ["joined"], ["joined_sizes"]),
+        helper.make_node("Gather", ["joined_sizes", "one"], ["twice"]),
+        helper.make_node("Div", ["twice", "two"], ["half"]),
+        helper.make_node("Slice", ["joined", "zero", "half", "one"], ["part"]),
+        helper.make_node("MatMul", ["part", "w"], ["y"]),
+    ]
+    model = model_of(nodes, [weight("token", 1, 64), weight("w", 64, 10), *number], "batch", 64)
+    graph = to_graph(model, Workload.create(Job, batch_size=8))
+    assert graph.tensors["tokens"].shape == (8, 64)
+    assert graph.tensors["joined"].shape == (8, 128)
+    assert graph.tensors["part"].shape == (8, 64)
+    assert graph.tensors["y"].shape == (8, 10)
+    left = {node.type for node in graph.nodes}
+    assert {"Concat", "Slice", "MatMul"} <= left
+    assert not left & {"Shape", "Gather", "Equal", "Where", "Div"}  # constants now, as in the runtime
+    path = tmp_path / "token.onnx"
+    onnx.save(model, path)
+    assert oomcast.estimate(path, batch_size=8, device="t4", use_calibration=False).unsupported == {}
+
+
+def test_values_that_only_data_decides_stay_unknown() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"]),
+        helper.make_node("Cast", ["where"], ["y"], to=TensorProto.FLOAT),
+    ]
+    with pytest.raises(BadInput, match="the size of where, made by NonZero"):
+        to_graph(model_of(nodes), Workload.create(Job, batch_size=SIDE))

@@ -210,7 +210,8 @@ def test_an_error_in_a_step_that_was_made_up_is_told(tmp_path: Path) -> None:
         ("import numpy; numpy.load('absent.npy')", JobFailed, r"needs the file absent.npy.*train.py:\d+"),
         ("import torch; torch.cuda.set_device(3)", JobFailed, r"uses cuda:3.*--device 4xa100-40gb.*train.py:\d+"),
         ("import sys; sys.exit('no data')", JobFailed, r"exit code 1 at .*train\.py:\d+: no data"),
-        ("import os; os._exit(3)", JobFailed, "exit code 3"),
+        ("import os; os._exit(3)", JobFailed, r"exit code 3 at .*train\.py:\d+"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", JobFailed, r"signal SIGKILL at .*train\.py:\d+"),
         ("def f(:", JobFailed, "is not valid Python"),
         ("x = 1", BadInput, "never used the GPU"),
         (
@@ -225,6 +226,119 @@ def test_a_script_that_cannot_run_is_told_in_a_sentence(
 ) -> None:
     with pytest.raises(error, match=text):
         run(tmp_path, body, start="")
+
+
+def test_an_evaluation_after_many_steps_of_many_parameters_is_reached(tmp_path: Path) -> None:
+    """How long it is waited for is counted in operators: a step that is made up takes none for each parameter."""
+    body = """
+    import torch
+    from torch import nn
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(150))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for n in range(1, 1000):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4, device="cuda")).sum().backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        assert norm.is_cuda and norm.shape == ()
+        optimizer.step()
+        if n % 300 == 0:
+            with torch.no_grad():
+                model(torch.ones(64, 4, device="cuda"))
+    """
+    answer = run(tmp_path, body, start="")
+    assert answer.script is not None
+    assert answer.script.not_seen == ("checkpoint saving",)
+
+
+def test_an_optimizer_that_begins_among_steps_that_are_made_up_has_its_state(tmp_path: Path) -> None:
+    body = """
+    other = nn.Linear(1024, 1024).cuda()
+    late = torch.optim.Adam(other.parameters())
+    for n in range(40):
+        step()
+        if n > 20:
+            late.zero_grad()
+            loss = other(torch.randn(8, 1024, device="cuda")).sum()
+            model(torch.randn(64, 1024, device="cuda"))
+            loss.backward()
+            late.step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.breakdown["optimizer_state"] >= 3 * PARAMETERS
+
+
+@pytest.mark.parametrize("follows", ["evaluation", "saving", "a larger batch"])
+def test_gradients_of_steps_that_were_made_up_are_gone_where_the_script_has_dropped_them(
+    tmp_path: Path, follows: str
+) -> None:
+    """They are kept from one such step to the next, and in nobody's way afterwards."""
+    body = """
+    for n in range(50):
+        step()
+        if n == 0:
+            before = torch.cuda.memory_allocated()  # of a step that was run, after zero_grad
+    if FOLLOWS == "saving":
+        torch.save(model.state_dict(), "model.pt")
+    elif FOLLOWS == "evaluation":
+        with torch.no_grad():
+            model(torch.zeros(1, 1024, device="cuda"))
+    else:
+        output = model(torch.zeros(2, 1024, device="cuda"))
+    assert torch.cuda.memory_allocated() < before + LIMIT // 2, (before, torch.cuda.memory_allocated())
+    """
+    answer = run(tmp_path, body.replace("FOLLOWS", repr(follows)).replace("LIMIT", str(PARAMETERS)))
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_an_evaluation_that_leaves_gradients_on_is_one(tmp_path: Path) -> None:
+    """As long as the model has been trained: one that is only ever in `eval()` may be trained so."""
+    body = """
+    for _ in range(20):
+        model.train()
+        step()
+        model.eval()
+        model(torch.randn(256, 1024, device="cuda")).sum().item()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.not_seen == ("checkpoint saving",)
+    assert answer.highest_by_phase["evaluation"][0] > answer.highest_by_phase["forward"][0]
+    always = run(tmp_path, "model.eval()\nfor _ in range(20):\n    step()\n")
+    assert always.script is not None
+    assert always.script.not_seen == ("evaluation", "checkpoint saving")
+
+
+@pytest.mark.parametrize(
+    ("end", "ending", "told"),
+    [
+        ("os._exit(0)", Ending.FINISHED, "by os._exit at "),
+        ("os._exit(5)", Ending.FAILED, "by os._exit with exit code 5 at "),
+        ("os.kill(os.getpid(), signal.SIGKILL)", Ending.FAILED, "by the signal SIGKILL at "),
+        ("os.killpg(os.getpgid(0), signal.SIGTERM)", Ending.FAILED, "by the signal SIGTERM at "),
+        ("signal.raise_signal(signal.SIGKILL)", Ending.FAILED, "by the signal SIGKILL at "),
+    ],
+)
+def test_a_script_that_ends_its_process_at_once_is_answered_with_what_was_seen(
+    tmp_path: Path, end: str, ending: Ending, told: str
+) -> None:
+    """Forks that it makes end in the same ways, and take nothing along."""
+    body = f"""
+    import os, signal
+    for _ in range(3):
+        step()
+    for way in ("exit", "kill"):
+        if os.fork() == 0:
+            os._exit(7) if way == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+    ways = sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2))
+    assert ways == [-9, 7], ways
+    {end}
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert (answer.script.ending, answer.script.optimizer_steps) == (ending, 3)
+    assert f"the script ended itself {told}{tmp_path}" in answer.script.reason
+    assert answer.device_total > 0
 
 
 def test_a_known_cause_needs_no_traceback(tmp_path: Path) -> None:
@@ -538,10 +652,134 @@ def test_a_process_group_of_one(tmp_path: Path, start: str) -> None:
 
 
 def test_what_cannot_be_started_here_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"starts 4 processes.*--device 4xa100-40gb"):
+    with pytest.raises(BadInput, match=r"starts 4 processes at .*train\.py:\d+.*--device 4xa100-40gb"):
         run(tmp_path, "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=4)\n")
     with pytest.raises(BadInput, match=r"compiles the extension 'mine' at .*train\.py:\d+:"):
         run(tmp_path, "from torch.utils.cpp_extension import load\nload(name='mine', sources=['mine.cu'])\n")
+
+
+def test_several_gpus_in_one_process_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(START + "model = nn.DataParallel(model)\nstep(); step()\n")
+    line = f"{tmp_path}/train.py"
+    with pytest.raises(BadInput, match=r"works on 2 GPUs from one process at .*train\.py:\d+ .*--device a100-40gb"):
+        oomcast.run(line, device="2xa100-40gb")
+    alone = oomcast.run(line, device="a100-40gb")
+    assert alone.verdict is Verdict.FITS, "with one GPU it is the module itself"
+
+
+def test_models_and_optimizers_that_a_script_drops_are_not_kept(tmp_path: Path) -> None:
+    """Folds of a cross-validation, runs of a search: each model goes before the next comes."""
+    body = """
+    def fold():
+        model = nn.Linear(2048, 2048).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(2):
+            model(torch.randn(16, 2048, device="cuda")).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            model(torch.randn(16, 2048, device="cuda"))
+    for _ in range(int(sys.argv[1])):
+        fold()
+    """
+    start = "import sys, torch\nfrom torch import nn\n"
+    one, many = (run(tmp_path, body, folds, start=start) for folds in ("1", "5"))
+    assert many.script is not None
+    assert many.script.ending is Ending.FINISHED, many.script.reason
+    assert many.peak_allocated <= one.peak_allocated * 1.3, "two at a time at most, not five"
+
+
+def test_small_sparse_matrices_are_followed(tmp_path: Path) -> None:
+    body = """
+    for _ in range(3):
+        places = torch.randint(0, 64, (2, 200))
+        graph = torch.sparse_coo_tensor(places, torch.ones(200), (64, 64)).to("cuda")
+        torch.spmm(graph, model(torch.randn(64, 1024, device="cuda"))).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert answer.script.optimizer_steps == 3
+
+
+def test_a_loss_on_the_gpu_is_compared_as_its_value_would_be(tmp_path: Path) -> None:
+    """The first loss is below infinity: a script that keeps its best model saves one."""
+    body = """
+    best, tried = float("inf"), 0
+    for _ in range(4):
+        loss = step().detach()
+        if loss < best:
+            best = loss
+            torch.save(model.state_dict(), "best.pt")
+        assert not loss > 1e6
+        assert torch.tensor(0.0) < loss
+    while loss > 1e-3:
+        loss, tried = loss / 2, tried + 1
+    assert tried, "the loop was entered, and left"
+    model.load_state_dict(torch.load("best.pt"))
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    assert "checkpoint saving" not in answer.script.not_seen
+    line = line_of(tmp_path, "if loss < best")
+    assert any(f"train.py:{line}: taken as True" in sentence for sentence in answer.assumptions)
+
+
+def test_an_error_that_a_launcher_reports_is_told_and_not_its_last_words(tmp_path: Path) -> None:
+    body = """
+    step()
+    try:
+        raise ValueError("no such data set")
+    except ValueError:
+        print("Set VERBOSE=1 for a complete stack trace.")
+        sys.exit(1)
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    line = line_of(tmp_path, "no such data set")
+    assert answer.script.ending is Ending.FAILED
+    assert re.search(rf"exit code 1 at .*ValueError: no such data set \(.*train\.py:{line}\)", answer.script.reason)
+
+
+def test_a_thread_that_uses_the_gpu_is_told(tmp_path: Path) -> None:
+    body = """
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: torch.ones(4).to("cuda")).result()
+    """
+    with pytest.raises(CaptureFailed, match=r"from a thread of its own.*train\.py:\d+"):
+        run(tmp_path, body)
+
+
+def test_chosen_classes_are_as_many_as_there_are(tmp_path: Path) -> None:
+    """Metrics check that predictions have no more different values than there are classes."""
+    body = """
+    chosen = model(torch.randn(640, 1024, device="cuda"))[:, :10].argmax(dim=1)
+    assert len(torch.unique(chosen)) <= 10
+    assert len(torch.unique(chosen.cpu().reshape(32, 20))) <= 10
+    assert len(torch.unique(chosen[:4])) <= 4
+    step(); step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_a_data_set_made_anew_for_each_epoch_is_told_of_once(tmp_path: Path) -> None:
+    body = """
+    from torch.utils.data import DataLoader, TensorDataset
+    for _ in range(2):
+        for (x,) in DataLoader(TensorDataset(torch.randn(8, 1024)), 4):
+            model(x.cuda()).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    answer = run(tmp_path, body, synthetic_data=True)
+    assert answer.script is not None
+    assert len(answer.script.batches) == 1, answer.script.batches
 
 
 def test_an_extension_is_told_though_the_script_goes_on_without(tmp_path: Path) -> None:

@@ -105,14 +105,83 @@ def test_the_framework_that_is_named_must_be_the_models(job: Path) -> None:
     assert estimate(job, framework="keras").peak_allocated > 0
 
 
-def test_live_bytes_are_those_of_tensorflow_on_a_cpu() -> None:
+SUBCLASS = """
+import keras
+import numpy as np
+
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first = keras.layers.Dense(512, activation="relu")
+        self.second = keras.layers.Dense(512, activation="relu")
+        self.last = keras.layers.Dense(10, activation="softmax")
+
+    def call(self, x):
+        # CHECK
+        return self.last(self.second(self.first(x)))
+
+
+def model():
+    return Net()
+""" + JOB[JOB.index("\n\ndef batch") :]
+
+
+def test_a_subclassed_model_without_build_holds_what_the_same_layers_in_a_row_hold(job: Path) -> None:
+    plain = estimate(job, optimizer="adam")
+    job.write_text(SUBCLASS)
+    subclassed = estimate(job, optimizer="adam")
+
+    assert subclassed.peak_allocated == plain.peak_allocated
+    assert subclassed.breakdown["optimizer_state"] == plain.breakdown["optimizer_state"]
+
+
+def test_a_whole_data_set_stands_for_its_batches(job: Path) -> None:
+    plain = estimate(job)
+    start = JOB.index("    return np.zeros")
+    arrays = JOB[start:].strip().removeprefix("return ").replace("batch_size", "1000")
+    dataset = f"tf.data.Dataset.from_tensor_slices(({arrays})).batch(batch_size)"
+    job.write_text(f"import tensorflow as tf\n{JOB[:start]}    return {dataset}\n")
+
+    assert estimate(job).peak_allocated == plain.peak_allocated
+
+
+def test_grouped_convolutions_tell_of_xla(job: Path) -> None:
+    """Where XLA compiles nothing but them."""
+    by_tensorflow = "    net.compile('adam', 'sparse_categorical_crossentropy', jit_compile=False)\n    return net\n"
+    text = JOB.replace("    return keras.Sequential", "    net = keras.Sequential").replace(
+        "    ])\n", f"    ])\n{by_tensorflow}"
+    )
+    text = text.replace("layers.Dense(10", "layers.Flatten(), layers.Dense(10")
+    told = []
+    for convolution in ("layers.Conv2D(8, 3)", "layers.Conv2D(8, 3, groups=2)"):
+        images = f"layers.Input((64,)), layers.Reshape((4, 4, 4)), {convolution}"
+        job.write_text(text.replace("layers.Input((64,))", images))
+        told.append(any("compiled by XLA on its own" in sentence for sentence in estimate(job).assumptions))
+
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_an_error_in_a_layer_keeps_the_sentence_that_helps(job: Path, eagerly: bool) -> None:
+    """Keras and AutoGraph put lines of their own before it."""
+    check = "if x.shape[1] != 51: raise ValueError('I want 51 features')"
+    job.write_text(SUBCLASS.replace("# CHECK", ("float(x[0, 0])\n        " if eagerly else "") + check))
+
+    with pytest.raises(JobFailed, match="raised ValueError: I want 51 features"):
+        estimate(job)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_live_bytes_are_those_of_tensorflow_on_a_cpu(activation: str) -> None:
     program = (
-        "import json, keras, numpy\n"
+        f"import json, keras, numpy\nACTIVATION = {activation!r}\n"
         "from lab.checks.tensorflow_check import figures_of_step\n"
         "def build():\n"
         "    layers = keras.layers\n"
         "    model = keras.Sequential([layers.Input((256,)), layers.Dense(512, activation='relu'),\n"
-        "        layers.Dropout(0.1), layers.Dense(512, activation='gelu'), layers.Dense(10, activation='softmax')])\n"
+        "        layers.Dropout(0.1), layers.Dense(512, activation=ACTIVATION),\n"
+        "        layers.Dense(512, activation=ACTIVATION), layers.Dense(10, activation='softmax')])\n"
         "    model.compile(optimizer='adam', loss='sparse_categorical_crossentropy', jit_compile=False)\n"
         "    return model\n"
         # Not where TensorFlow reads it without a copy, as chance would have it.
@@ -122,7 +191,7 @@ def test_live_bytes_are_those_of_tensorflow_on_a_cpu() -> None:
         "batch = x, numpy.zeros((512,), 'int32')\n"
         "print(json.dumps(figures_of_step(build, batch)))\n"
     )
-    environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1"}
+    environment = {**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     figures = json.loads(ran.stdout.splitlines()[-1])
 

@@ -59,3 +59,24 @@ def test_rows_of_peft_say_the_length_that_is_assumed(tmp_path: Path) -> None:
     assert str(case.workload.adapter) == "vera,r=8"
     assert f"{case.workload.seq_len} tokens" in case.notes
     assert [skip.reason.split()[0] for skip in found.skipped] == ["compiled:", "its", "the", "its"]
+
+
+SWIFT = {"GPU Memory (GiB)": "27.74", "Model Type [LoRA]": "qwen-7b-chat"}
+
+
+def test_rows_of_swift_draw_their_lengths_from_the_published_distribution(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, "ms_swift", SWIFT, {**SWIFT, "Max Length": "512", "LoRA Rank": "64"}, {**SWIFT, "Batch Size": "8"},
+        {"Model Type [FULL]": "qwen-7b-chat", "GPU Memory (GiB)": "73.37", "Gradient Checkpointing": "✘"},
+        {**SWIFT, "Quantization": "int4 (bnb)"}, {**SWIFT, "GPU Memory (GiB)": "61.34+73.00"},
+        {**SWIFT, "Model Type [LoRA]": "chatglm3-6b"}, {"memory": "24.26GiB"}, {},
+    )  # fmt: skip
+    plain, short, batches, full, quantised = (case.workload for case in found.cases)
+    assert found.cases[0].measure is Measure.RESERVED
+    assert (max(plain.lengths), max(short.lengths)) == (2048, 512)
+    assert min(plain.lengths) >= 91
+    assert sum(batches.lengths) > sum(plain.lengths)  # a batch is as long as the longest of its texts
+    assert short.adapter is not None
+    assert short.adapter.settings["r"] == 64
+    assert (full.adapter, full.checkpointing, quantised.quantization) == (None, False, "nf4-double")
+    assert [skip.reason.split()[0] for skip in found.skipped] == ["several", "the", "its", "it"]

@@ -13,6 +13,7 @@ from lab.accuracy.bert_model import BertClassifier
 from lab.accuracy.decoder_jobs import SHAPES, DecoderJob, Lora, Shape
 from lab.accuracy.mem_tracker import track
 from lab.accuracy.old_torch import softmax_of_2022
+from lab.accuracy.tune_jobs import TUNE_SHAPES, TuneJob
 from oomcast.capture import capture
 from oomcast.capture.torch.optimizers import make_optimizer
 from oomcast.spec import Spec, Workload
@@ -21,7 +22,7 @@ from oomcast.trace import Category, Phase, Trace
 SMALL = Shape(layers=2, heads=4, width=32, vocabulary=64, hidden=48, groups=2, norm="rms-float-out")
 
 
-def trained(job: DecoderJob) -> int:
+def trained(job: DecoderJob | TuneJob) -> int:
     with FakeTensorMode():
         return sum(p.numel() for p in job.model().parameters() if p.requires_grad)
 
@@ -52,6 +53,26 @@ def test_a_small_decoder_trains_for_real(lora: Lora | None, adapter: bool) -> No
     loss.backward()
     assert torch.isfinite(loss)
     assert all((p.grad is not None) == p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("recipe", ["2024-04", "2024-12"])
+@pytest.mark.parametrize("lora", [None, Lora(2, 0.1, projection=True, mlp=True)])
+def test_a_small_decoder_of_torchtune_trains_for_real(recipe: Any, lora: Lora | None) -> None:
+    job = TuneJob(SMALL, tied=lora is None, length=8, lora=lora, checkpointing=True, recipe=recipe)
+    model = job.model()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    loss = job.loss(model, job.batch(3))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all((p.grad is not None) == p.requires_grad for p in model.parameters())
+
+
+def test_llama_2_of_torchtune_has_as_many_parameters_as_published() -> None:
+    shape, tied = TUNE_SHAPES["llama2-7b"]
+    with FakeTensorMode():
+        assert sum(p.numel() for p in TuneJob(shape, tied, 8).model().parameters()) == 6_738_415_616
+    assert trained(TuneJob(shape, tied, 8, Lora(8, 0.05))) == 4_194_304
 
 
 def captured(job: Any, **options: Any) -> Trace:

@@ -70,3 +70,23 @@ def test_the_states_are_those_of_the_distributed_optimizer(engine: str) -> None:
     parameters = 50304 * 64 + 32 * 64 + 2 * block + 2 * 64
     states = sum(a.nbytes for a in trace.allocations if a.category is Category.OPTIMIZER_STATE)
     assert states == pytest.approx(8 * parameters / 8, rel=0.01)
+
+
+@needs_megatron
+@pytest.mark.parametrize(
+    ("file", "arguments", "backend"),
+    [
+        ("golden_values_lts_dgxa100_dracooci.json", {"--deterministic-mode": True}, "unfused"),
+        ("golden_values_lts_dgxa100_dracooci.json", {}, None),
+        ("golden_values_lts_dgx_a100.json", {"--deterministic-mode": True}, None),
+        ("golden_values_lts_dgxa100_dracooci.json",
+         {"--deterministic-mode": True, "--attention-backend": "flash"}, "flash"),
+    ],
+)  # fmt: skip
+def test_old_records_of_deterministic_runs_had_no_flash_attention(
+    file: str, arguments: dict[str, Any], backend: str | None
+) -> None:
+    case = read_megatron(row(arguments, file=f"tests/functional_tests/{file}"))
+    assert isinstance(case, Case)
+    assert case.script is not None
+    assert json.loads(case.script.line[-1]).get("attention_backend") == backend

@@ -24,6 +24,7 @@ from oomcast.units import MiB
 ROOT = Path(__file__).resolve().parents[3]
 GROUNDTRUTH = Path(os.environ.get("OOMCAST_GROUNDTRUTH", ROOT.parent / "shared" / "groundtruth"))
 HAS_UNET = importlib.util.find_spec("segmentation_models_pytorch") is not None
+HAS_TORCHAO = importlib.util.find_spec("torchao") is not None
 HAS_PEFT = importlib.util.find_spec("peft") is not None
 HAS_BITSANDBYTES = find_spec("bitsandbytes") is not None
 
@@ -261,6 +262,25 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
         read_sets(tmp_path, ["real_models"])
 
 
+def test_torchtune_early_tables_are_in_decimal_gb(tmp_path: Path) -> None:
+    columns = ("model", "package_to_build_it", "task", "gpu", "precision", "optimizer", "batch_size_per_gpu",
+               "input_shape", "extra_settings", "metric", "value_gib")  # fmt: skip
+    lora = ("Llama2-7B", "torchtune 0.1", "LoRA", "1x RTX 4090", "bf16", "", "4", "4x2048 tokens",
+            "activation checkpointing on", "peak memory (which counter not stated)", "21.3")  # fmt: skip
+    packed = ("Llama 3.2 3B (its builder)", "torchtune 0.5", "full", "A100", "bf16", "", "2", "2x4096 tokens packed",
+              "packed=True", "max_memory_allocated", "60.0")  # fmt: skip
+    unstated = (*packed[:7], "2 x variable Alpaca length", *packed[8:])
+    path = tmp_path / "torchtune.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([columns, lora, packed, unstated])
+    (found,) = read_sets(tmp_path, ["torchtune"])
+    early, late = found.cases
+    assert (early.measured, late.measured) == (21_300_000_000, 60 * 2**30)
+    assert early.workload.job.target.lora is not None
+    assert (early.workload.job.target.recipe, late.workload.job.target.recipe) == ("2024-04", "2024-12")
+    assert [skip.reason for skip in found.skipped] == ["the lengths of its batches are not published"]
+
+
 @pytest.mark.groundtruth
 @pytest.mark.skipif(not GROUNDTRUTH.is_dir(), reason=f"no measurements under {GROUNDTRUTH}")
 @pytest.mark.parametrize(
@@ -275,8 +295,9 @@ def test_folders_and_names_are_checked(tmp_path: Path) -> None:
         ("gpumemnet_transformer", 16, 0),
         ("hf_docs_bert_large", 4, 6),
         ("rasbt_memory", 6, 5),
-        ("torchtune", 1, 16),
-        ("torchao", 2, 23),
+        ("torchtune", 5, 12),
+        ("torchao", 4 + 7 * HAS_TORCHAO, 21 - 7 * HAS_TORCHAO),
+        ("ms_swift", 42, 14),
         ("litgpt", 23 + 22 * HAS_BITSANDBYTES, 47 - 22 * HAS_BITSANDBYTES),
         ("peft_method_comparison", 37 * HAS_PEFT, 110 - 37 * HAS_PEFT),
         ("peft_bytes", 21 * HAS_PEFT, 31 - 21 * HAS_PEFT),

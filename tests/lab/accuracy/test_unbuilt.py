@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from lab.accuracy.unbuilt import QUANTISED, SEVERAL_GPUS, UNBUILT, UNKNOWN_LENGTHS, read_unbuilt
-from oomcast.errors import BadInput
+from lab.accuracy.unbuilt import UNBUILT, read_unbuilt
 
 
 def reasons(folder: Path, name: str, *rows: dict[str, str]) -> list[str]:
@@ -22,26 +19,9 @@ def reasons(folder: Path, name: str, *rows: dict[str, str]) -> list[str]:
     return [skip.reason for skip in found.skipped]
 
 
-def test_torchtitan(tmp_path: Path) -> None:
-    told = reasons(
-        tmp_path,
-        "torchtitan_qwen3_14b",
-        {"world": "8", "command": "torchrun train.py --compile.enable"},
-        {"command": "torchrun --nproc_per_node=8 train.py"},
-        {"world": "1", "command": "train.py --compile.enable"},
-        {"world": "1", "command": "train.py"},
-        {"command": "train.py"},
-    )
-    assert told[:2] == [SEVERAL_GPUS, SEVERAL_GPUS]
-    assert told[2].startswith("compiled")
-    assert told[3] == "one GPU, eager: no reader yet"
-    assert told[4] == "its number of GPUs is not published"
-
-
 def test_others(tmp_path: Path) -> None:
-    strategies = ({"strategy_pp_tp_dp": "1_1_8_c_sp"}, {"strategy_pp_tp_dp": "1_1_1"})
-    assert reasons(tmp_path, "galvatron_profiles", *strategies) == [SEVERAL_GPUS, "one GPU, eager: no reader yet"]
-    swift = ({"GPU Memory (GiB)": "27.7"}, {"GPU Memory (GiB)": "9", "Quantization": "int4 (bnb)"}, {})
-    assert reasons(tmp_path, "ms_swift", *swift) == [UNKNOWN_LENGTHS, QUANTISED, "it has no figure"]
-    with pytest.raises(BadInput, match="does not say its parallel parts"):
-        reasons(tmp_path, "dlperf_gpt", {"case": "nothing"})
+    rows = ({"file": "OneFlow/GPT/README.md"}, {"file": "PyTorch/GPT/README.md"})
+    assert [reason.split()[0] for reason in reasons(tmp_path, "dlperf_gpt", *rows)] == ["it", "the"]
+    rows = ({"DS": "Y"}, {"DS": "N", "Size": "52B"}, {"Size": "195B", "NHIDDEN": "12288", "Layers": "106"})
+    assert all("Megatron-DeepSpeed" in reason for reason in reasons(tmp_path, "bigscience", *rows))
+    assert "length" in reasons(tmp_path, "internevo", {"fsdp": "True"})[0]

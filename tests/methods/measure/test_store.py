@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from measure_cases import python_case
 from sqlalchemy import text
 
+from oomcast.database import Database
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
 from oomcast.methods.measure import Environment, Measurement, Outcome, Selection, Store, StoreUnavailable
-from oomcast.methods.measure import database as _schema
 from oomcast.methods.measure import store as _store
-from oomcast.methods.measure.database import Database
+from oomcast.methods.measure import tables as _schema
 from oomcast.methods.measure.processes import clean_up, process_start
 
 HERE = Environment("3.11.7", "python", "", "machine", 2, 1 << 34, 1, "glibc 2.36")

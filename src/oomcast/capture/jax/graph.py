@@ -6,14 +6,15 @@ import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax._src import source_info_util
 
 from ...trace import KernelCall, Phase
 from ..tensors import Tensor
+from ..xla.schedule import Place
 
-__all__ = ["Form", "Graph", "Node", "Place", "Scopes", "Value"]
+__all__ = ["Form", "Graph", "Node", "Scopes", "Value", "place_of_name"]
 
 Value = tuple[int, int]
 """Number of a node, and which of its outputs."""
@@ -26,14 +27,6 @@ class Form(Tensor):
     def true_rank(self) -> int:
         """Dimensions that are not of extent 1."""
         return sum(extent != 1 for extent in self.shape)
-
-
-class Place(NamedTuple):
-    """Where in the user's program an instruction comes from."""
-
-    phase: Phase
-    module: str
-    source: str
 
 
 @dataclass(slots=True)
@@ -106,3 +99,8 @@ def _read(stack: str) -> tuple[Phase, str]:
     while _WRAPPED.search(stack):
         stack = _WRAPPED.sub(r"\1", stack)
     return phase, ".".join(part for part in stack.split("/") if part)
+
+
+def place_of_name(op_name: str) -> tuple[Phase, str]:
+    """Of an instruction that XLA compiled: `jit(step)/jvp(Model)/Dense_0/dot_general`, the step and the kind apart."""
+    return _read("/".join(op_name.split("/")[1:-1]))

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import os
-
 from ...errors import BadInput, JobFailed, OomcastError
 from ...spec import Spec
 from ...trace import Trace
 from ..explain import first_sentence, users_lines
+from ..frameworks import load_packages
 from ..hooks import Hooks
+from ..stderr import silenced
+from ..xla import only_describe
 
 __all__ = ["HOOKS"]
 
+_PACKAGES = ("jax", "optax")
+
 
 def _set_up() -> None:
-    # What is captured is described, never run on a card that may be in use.
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    only_describe()
+    with silenced():  # that compiler says at length that there is no driver
+        load_packages(_PACKAGES)
 
 
 def _capture(spec: Spec) -> Trace:
     from .run import capture_here
 
-    return capture_here(spec.workload)
+    return capture_here(spec)
 
 
 def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
@@ -46,4 +50,4 @@ def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
     return None
 
 
-HOOKS = Hooks(framework="jax", packages=("jax", "optax"), capture=_capture, set_up=_set_up, explain=_explain)
+HOOKS = Hooks(framework="jax", packages=_PACKAGES, capture=_capture, set_up=_set_up, explain=_explain)

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from .graph import Form, Graph, Node, Place, Scopes, Value
+from ..xla.schedule import Place
+from .graph import Form, Graph, Node, Scopes, Value
 from .primitives import (
     ALIASES,
     CHEAP,

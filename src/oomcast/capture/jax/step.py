@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import NamedSharding
 
 from ...errors import BadInput
 from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, Precision, Workload, missing_optimizer
 from ...trace import Category
+from ..explain import first_sentence
 from ..job_files import JobFunctions
 from .models import Functional, functional
 
-__all__ = ["TrainingStep", "batch_form", "optimizer_of", "training_step"]
+__all__ = ["TrainingStep", "batch_form", "named_leaves", "optimizer_of", "training_step"]
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     name: functools.partial(getattr(optax, kind.class_name.lower()), 1e-3, **kind.options)
@@ -74,6 +76,9 @@ def training_step(job: JobFunctions, batch: Any, workload: Workload) -> Training
     optimizer = optimizer_of(job, params, workload)
     loss = _loss(model, job, batch, compute)
     opt_state = jax.eval_shape(optimizer.init, params)
+    if job.shardings is not None:
+        params = _placed(params, job.shardings(params), workload)
+        opt_state = _placed_alike(opt_state, params)
 
     def step(params: Any, state: Any, opt_state: Any, key: Any, batch: Any) -> Any:
         (value, new_state), gradients = jax.value_and_grad(loss, has_aux=True)(params, state, key, batch)
@@ -83,17 +88,28 @@ def training_step(job: JobFunctions, batch: Any, workload: Workload) -> Training
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     return TrainingStep(
-        jax.jit(step, donate_argnums=(0, 1, 2) if job.donate else ()),
+        # Callers hold what a step does not use as well.
+        jax.jit(step, donate_argnums=(0, 1, 2) if job.donate else (), keep_unused=True),
         (params, model.state, opt_state, key, batch),
         (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.INPUT, Category.INPUT),
     )
+
+
+def named_leaves(trees: Sequence[Any], categories: Sequence[Category]) -> list[tuple[str, Category, Any]]:
+    """Every leaf with its name, of trees that each have their category; what is beyond them is a temporary."""
+    leaves = []
+    for number, tree in enumerate(trees):
+        category = categories[number] if number < len(categories) else Category.TEMPORARY
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+            leaves.append((str(jax.tree_util.keystr(path, simple=True, separator=".")), category, leaf))
+    return leaves
 
 
 def batch_form(batch: Any, workload: Workload) -> Any:
     """What `batch()` returned (arrays or `ShapeDtypeStruct`s, in tuples and dicts) as shapes, (x, y) as a tuple."""
     batch = tuple(batch) if isinstance(batch, list) else batch
     try:
-        form = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), batch)
+        form = jax.tree.map(lambda leaf: _form(leaf, getattr(leaf, "sharding", None)), batch)
     except (AttributeError, TypeError) as error:
         raise BadInput(
             f"batch() in {workload.job.name} returned something without a shape and a dtype; return arrays or "
@@ -105,6 +121,39 @@ def batch_form(batch: Any, workload: Workload) -> Any:
                 f"batch() in {workload.job.name} leaves a dimension open ({leaf.shape}); give every dimension a size."
             )
     return form
+
+
+def _form(leaf: Any, sharding: Any = None) -> Any:
+    """Only a sharding that the job has chosen is kept: arrays lie somewhere in any case."""
+    chosen = sharding if isinstance(sharding, NamedSharding) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=chosen)
+
+
+def _placed(params: Any, shardings: Any, workload: Workload) -> Any:
+    """`shardings` may stop above the leaves, as JAX's own trees of shardings do."""
+    try:
+        return jax.tree.map(
+            lambda sharding, below: jax.tree.map(lambda leaf: _form(leaf, sharding), below), shardings, params
+        )
+    except (ValueError, TypeError) as error:
+        raise BadInput(
+            f"shardings(params) in {workload.job.name} returned a tree that is not one of the parameters: "
+            f"{first_sentence(error)}"
+        ) from error
+
+
+def _placed_alike(opt_state: Any, params: Any) -> Any:
+    """What an optimizer keeps of a parameter lies as the parameter does; all else is whole everywhere."""
+    known = dict(jax.tree_util.tree_flatten_with_path(params)[0])
+
+    def alike(path: Any, leaf: Any) -> Any:
+        for start in range(len(path)):
+            parameter = known.get(path[start:])
+            if parameter is not None and parameter.shape == leaf.shape:
+                return _form(leaf, parameter.sharding)
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(alike, opt_state)
 
 
 def _loss(model: Functional, job: JobFunctions, batch: Any, compute: Any) -> Callable[..., tuple[Any, Any]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
 
 from ...errors import BadInput, OomcastError
 from ...spec import Spec
@@ -14,6 +12,7 @@ from ...trace import Trace
 from ..explain import users_lines
 from ..frameworks import load_packages
 from ..hooks import Hooks
+from ..stderr import silenced
 
 __all__ = ["HOOKS"]
 
@@ -21,24 +20,11 @@ __all__ = ["HOOKS"]
 def _set_up() -> None:
     # No threads of MXNet's, so that a fork has all that it needs.
     os.environ["MXNET_ENGINE_TYPE"] = "NaiveEngine"
-    with _without_errors(), warnings.catch_warnings():
+    with silenced(), warnings.catch_warnings():  # MXNet tells which engine it starts
         warnings.simplefilter("ignore")
         load_packages(["mxnet"])
         if "mxnet" in sys.modules:
             sys.modules["mxnet"].nd.waitall()  # the engine starts here, and not in every fork
-
-
-@contextlib.contextmanager
-def _without_errors() -> Iterator[None]:
-    """MXNet tells on stderr which engine it starts."""
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
 
 
 def _capture(spec: Spec) -> Trace:

@@ -21,6 +21,7 @@ from mxnet.ndarray.ndarray import _new_alloc_handle
 
 from ...errors import BadInput, CaptureFailed
 from ..explain import first_sentence
+from ..stderr import stderr_into
 from ..tensors import Tensor
 from .graph import Graph, Node
 
@@ -126,9 +127,7 @@ def _bound(symbol: Any, forms: Mapping[str, Form], *, shared: bool) -> tuple[str
     }
     arguments = symbol.list_arguments()
     with tempfile.TemporaryFile() as log, mock.patch.dict(os.environ, settings):
-        before = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        try:
+        with stderr_into(log.fileno()):
             executor = symbol.bind(
                 mx.cpu(),
                 args=[empty(name) for name in arguments],
@@ -137,9 +136,6 @@ def _bound(symbol: Any, forms: Mapping[str, Form], *, shared: bool) -> tuple[str
                 aux_states=[empty(name) for name in symbol.list_auxiliary_states()],
             )
             described = executor.debug_str()
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
         log.seek(0)
         return log.read().decode(errors="replace"), described
 

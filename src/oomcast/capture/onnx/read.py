@@ -19,6 +19,7 @@ from ...errors import BadInput, UnreadableFile
 from ...spec import Workload
 from ...trace import KernelCall, Operand
 from ..tensors import Tensor, dense_strides
+from .fold import fold_sizes
 
 __all__ = ["Graph", "Node", "Tensor", "convolution", "read_model", "to_graph"]
 
@@ -54,13 +55,25 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
     _fix_inputs(model.graph, workload, forms or {})
+    custom = any(node.domain not in _OF_THE_RUNTIME for node in model.graph.node)
+
+    def infer(model: Any) -> Any:
+        return shape_inference.infer_shapes(model, strict_mode=not custom, data_prop=True)
+
     try:
-        custom = any(node.domain not in _OF_THE_RUNTIME for node in model.graph.node)
-        inferred = shape_inference.infer_shapes(model, strict_mode=not custom, data_prop=True)
+        inferred = infer(model)
+        if not _is_known(inferred.graph):
+            inferred = fold_sizes(model, infer)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
     return _Reader(inferred, reference).graph()
+
+
+def _is_known(graph: Any) -> bool:
+    """Whether every value of the graph itself has a size."""
+    known = {item.name for item in (*graph.input, *graph.value_info, *graph.output) if _known_shape(item) is not None}
+    return all(name in known for node in graph.node if node.op_type != "Constant" for name in node.output if name)
 
 
 def _check_counts(graph: Any, reference: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...trace import Phase
 
-__all__ = ["Graph", "Node", "OutputSpec", "compile_graph"]
+__all__ = ["Graph", "Node", "OutputSpec", "compile_graph", "place_of_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,15 @@ class Graph:
 
 
 _HANDS_ON = frozenset({"Identity", "IdentityN", "PreventGradient", "StopGradient"})
+_NEUTRAL: dict[str, dict[int, int]] = {
+    "Mul": {0: 1, 1: 1},
+    "RealDiv": {1: 1},
+    "AddV2": {0: 0, 1: 0},
+    "Add": {0: 0, 1: 0},
+    "Sub": {1: 0},
+}
+"""Operator → which input leaves the other one as it is, with that value everywhere: Grappler folds these away."""
+_SMALL = 1 << 16
 _LOSS_SCOPE = "compile_loss"
 """What Keras calls the part of a step that computes the loss."""
 _STATEFUL_WITHOUT_EFFECT = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "Placeholder"})
@@ -99,22 +108,57 @@ def _needed(function: Any, operations: Sequence[Any]) -> set[Any]:
 def _source(tensor: Any) -> Any:
     """Where a tensor really comes from: TensorFlow's optimizer takes nodes that only hand on out of the graph.
 
-    It matters: Keras' optimizers pass all gradients through one `IdentityN`, which would hold back every update.
+    It matters: Keras' optimizers pass all gradients through one `IdentityN`, which would hold back every update; and
+    the gradient of silu multiplies its input by a constant 1, which would live from the forward pass to the backward.
     """
-    while tensor.op.type in _HANDS_ON and not tensor.op.control_inputs:
-        tensor = tensor.op.inputs[tensor.value_index]
+    while (handed_on := _handed_on(tensor)) is not None:
+        tensor = handed_on
     return tensor
 
 
+def _handed_on(tensor: Any) -> Any:
+    """The input that is the output as well; None for a node that does something."""
+    operation = tensor.op
+    if operation.type in _HANDS_ON and not operation.control_inputs:
+        return operation.inputs[tensor.value_index]
+    for position in _NEUTRAL.get(operation.type, {}):
+        kept, other = operation.inputs[1 - position], operation.inputs[position]
+        if (
+            kept.shape.is_fully_defined()
+            and kept.shape == tensor.shape
+            and _is_filled_with(other, _NEUTRAL[operation.type][position])
+        ):
+            return kept
+    return None
+
+
+def _is_filled_with(tensor: Any, value: int) -> bool:
+    """Whether it is a constant that is this everywhere; large ones are not looked at."""
+    if tensor.op.type != "Const" or (tensor.shape.num_elements() or 0) > _SMALL or not tensor.dtype.is_floating:
+        return False
+    import tensorflow as tf
+
+    return bool((tf.make_ndarray(tensor.op.get_attr("value")) == value).all())
+
+
 def _controls(operation: Any) -> list[Any]:
-    """What a node waits for without reading it."""
+    """What a node waits for without reading it, and what those waited for that handed its inputs on."""
     waited_for = []
-    for control in operation.control_inputs:
+    for control in (*operation.control_inputs, *_inherited(operation)):
         if control.type in _HANDS_ON and not control.control_inputs:
             waited_for += [_source(tensor).op for tensor in control.inputs]
         else:
             waited_for.append(control)
     return waited_for
+
+
+def _inherited(operation: Any) -> list[Any]:
+    found = []
+    for tensor in operation.inputs:
+        while (handed_on := _handed_on(tensor)) is not None:
+            found += tensor.op.control_inputs
+            tensor = handed_on
+    return found
 
 
 def _has_effect(operation: Any) -> bool:
@@ -123,7 +167,7 @@ def _has_effect(operation: Any) -> bool:
 
 def _node(operation: Any, index: dict[Any, int], optimizer_scope: str) -> Node:
     outputs = tuple(_spec(tensor) for tensor in operation.outputs)
-    phase, module = _place(operation.name, optimizer_scope)
+    phase, module = place_of_name(operation.name, optimizer_scope)
     return Node(
         name=operation.name,
         type=operation.type,
@@ -144,7 +188,7 @@ def _spec(tensor: Any) -> OutputSpec:
     return OutputSpec(known, dtype.name, size)
 
 
-def _place(name: str, optimizer_scope: str) -> tuple[Phase, str]:
+def place_of_name(name: str, optimizer_scope: str) -> tuple[Phase, str]:
     """Which part of the step an operator belongs to, and the layer whose it is, by the scopes in its name."""
     scopes = name.split("/")
     if optimizer_scope and scopes[0].partition("_")[0] == optimizer_scope:

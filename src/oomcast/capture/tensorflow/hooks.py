@@ -16,6 +16,7 @@ __all__ = ["HOOKS"]
 
 def _set_up() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # nothing runs, and it greets every process with two lines
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # What is captured is described, never run on a card that may be in use.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -24,7 +25,7 @@ def _set_up() -> None:
 def _capture(spec: Spec) -> Trace:
     from .run import capture_here
 
-    return capture_here(spec.workload)
+    return capture_here(spec)
 
 
 def _explain(error: BaseException, spec: Spec) -> OomcastError | None:

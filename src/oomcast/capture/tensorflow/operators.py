@@ -313,6 +313,11 @@ def _taken(inputs: list[Value]) -> list[Value]:
 
 
 def _call(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
+    if "_XlaMustCompile" in node.operation.node_def.attr and node.operation.get_attr("_XlaMustCompile"):
+        executor.assumptions.setdefault(
+            "a part of the step is compiled by XLA on its own (Keras does so with grouped convolutions): what it "
+            "copies to lay its operands out anew is not counted"
+        )
     results = executor.run(executor.function(node, "f"), _taken(inputs))
     executor.release_later(results)
     return results
@@ -329,7 +334,7 @@ def _if(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
     executor.memory.drop(predicate)
     if predicate.known is None:
         executor.assumptions.setdefault(
-            f"The condition of {node.name} is only known when it runs: its first branch was taken."
+            f"The condition of {node.name} is only known when it runs: its first branch was taken"
         )
     branch = "then_branch" if predicate.known is None or bool(predicate.known) else "else_branch"
     results = executor.run(executor.function(node, branch), arguments)

@@ -1,26 +1,33 @@
-"""From a Keras job to its Trace: its step is traced; variables are made, batches come, the step runs some times."""
+"""From a Keras job to its Trace: its step is planned by XLA, or traced and followed as TensorFlow itself runs it."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import platform
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
 
 from ...errors import BadInput
-from ...spec import Precision, Workload
+from ...spec import Precision, Spec, Workload
 from ...trace import Category, Phase, Trace
+from ...units import format_bytes
+from ..explain import first_sentence
 from ..frameworks import check_framework
 from ..job_files import JobFunctions, job_functions
+from ..xla.other_frameworks import compiler_may_be_there
+from ..xla.plan import Compiled, NotAsked
+from ..xla.schedule import Schedule, play
+from .by_xla import ask_xla
 from .executor import Executor
 from .graph import OutputSpec, compile_graph
 from .memory import Memory, Value
 from .operators import Operators, Variable
-from .step import TracedStep, batch_form, compiled, own_step, trace_step
+from .step import TracedStep, batch_form, choosing_as_on_a_gpu, compiled, own_step, trace_step
 
 __all__ = ["capture_here", "follow"]
 
@@ -85,54 +92,102 @@ _POLICIES = {
 }
 _GROWING = (
     "TensorFlow takes nearly all of a card at its start unless memory growth is on (TF_FORCE_GPU_ALLOW_GROWTH=true); "
-    "the figures are those of a pool that grows with the job."
+    "the figures are those of a pool that grows with the job"
 )
 
 
-def capture_here(workload: Workload, *, on_gpu: bool = True) -> Trace:
+def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
     """The Trace of a workload, captured in this process; with `on_gpu` false, as the step would run on a CPU."""
+    workload = spec.workload
     _check_options(workload)
-    keras.config.set_dtype_policy(_POLICIES.get(workload.precision, "float32"))
     assumptions: list[str] = [_GROWING] if on_gpu else []
-    with warnings.catch_warnings():
+    versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        if on_gpu:
+            stack.enter_context(choosing_as_on_a_gpu())
         job = job_functions(workload)
         batch = batch_form(job.batch(), workload)
-        with mock.patch("keras.src.backend.tensorflow.rnn._is_gpu_available", return_value=on_gpu):
-            step = _traced(job, batch, workload, assumptions)
-        versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+        building = _Building(job, batch, workload)
+        step, compiles = building.described()
+        if compiles:
+            planned = building.planned_by_xla(step, spec.place.machines.gpu)
+            if not isinstance(planned, NotAsked):
+                schedule, told = planned
+                record = play(schedule, workload.steps)
+                record.note_all({}, [*assumptions, *building.notes, _asked(told)])
+                return record.trace(versions, workload.as_dict())
+            building.notes.append(f"{_NOT_COMPILED}: {planned.reason}")
         return follow(
             step,
             workload.steps,
             on_gpu=on_gpu,
             versions=versions,
             workload=workload.as_dict(),
-            assumptions=assumptions,
+            assumptions=[*assumptions, *building.notes],
         )
 
 
-def _traced(job: JobFunctions, batch: Any, workload: Workload, assumptions: list[str]) -> TracedStep:
-    """Under a graph the model's weights are only described. Code that needs their values gets real ones."""
+_NOT_COMPILED = (
+    "Keras compiles the step with XLA on a GPU unless the model is compiled with jit_compile=False; what was followed "
+    "is TensorFlow's own executor, which fuses less and mostly holds more"
+)
+_MOST_WEIGHTS = 4 << 30
+"""Bytes of variables that are made on this machine so that TensorFlow writes its program."""
 
-    def trace(note: Callable[[str], None]) -> TracedStep:
-        model = job.model()
+
+def _asked(told: Compiled) -> str:
+    return (
+        f"Keras compiles the step with XLA on a GPU: XLA itself (that of {told.version}) planned it; what it would "
+        "find out by running kernels on the card (which algorithms win) is not in it"
+    )
+
+
+class _Building:
+    """The job's model, built and traced as often as it is needed; `notes` say what had to be assumed."""
+
+    def __init__(self, job: JobFunctions, batch: Any, workload: Workload) -> None:
+        self._job, self._batch, self._workload = job, batch, workload
+        self.notes: list[str] = []
+
+    def described(self) -> tuple[TracedStep, bool]:
+        """The step, and whether Keras has XLA compile it.
+
+        Under a graph the model's weights are only described. Code that needs their values gets real ones.
+        """
+        try:
+            with tf.Graph().as_default():
+                return self._traced(by_xla=False)
+        except (BadInput, SystemExit, KeyboardInterrupt):
+            raise
+        except Exception:
+            self.notes = ["The model was built with real weights, since its code needs their values"]
+            return self._traced(by_xla=False)
+
+    def planned_by_xla(self, step: TracedStep, gpu: str) -> tuple[Schedule, Compiled] | NotAsked:
+        if not compiler_may_be_there():
+            return NotAsked("XLA's compiler for GPUs is not installed (pip install 'oomcast[jax-gpu]')")
+        nbytes = sum(math.prod(variable.shape) * variable.dtype.size for variable in step.variables)
+        if nbytes > _MOST_WEIGHTS:
+            return NotAsked(f"its variables ({format_bytes(nbytes)}) would have to be made on this machine for that")
+        try:
+            compiled_step, _ = self._traced(by_xla=True)
+        except Exception as error:
+            return NotAsked(f"its step cannot be traced for XLA ({first_sentence(error)})")
+        return ask_xla(compiled_step, gpu)
+
+    def _traced(self, *, by_xla: bool) -> tuple[TracedStep, bool]:
+        keras.utils.clear_session()  # layers of a second building have the names of the first
+        keras.config.set_dtype_policy(_POLICIES.get(self._workload.precision, "float32"))
+        model = self._job.model()
         check_framework(model, "tensorflow")
         if not isinstance(model, keras.Model):
-            raise BadInput(f"model() in {workload.job.name} returned {type(model).__name__}; return a keras.Model.")
-        compiled(model, job, batch, workload, note)
-        return trace_step(model, batch, own_step(model, job.loss))
-
-    notes: list[str] = []
-    try:
-        with tf.Graph().as_default():
-            step = trace(notes.append)
-    except (BadInput, SystemExit, KeyboardInterrupt):
-        raise
-    except Exception:
-        notes = ["The model was built with real weights, since its code needs their values."]
-        step = trace(notes.append)
-    assumptions += notes
-    return step
+            raise BadInput(
+                f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model."
+            )
+        compiles = compiled(model, self._job, self._batch, self._workload)
+        return trace_step(model, self._batch, own_step(model, self._job.loss), by_xla=by_xla), compiles
 
 
 def _check_options(workload: Workload) -> None:

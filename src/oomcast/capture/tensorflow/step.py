@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import keras
 import tensorflow as tf
+from keras.src.trainers import trainer
 
 from ...errors import BadInput
 from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, Workload, missing_optimizer
 from ...trace import Category
 from ..job_files import JobFunctions
 
-__all__ = ["TracedStep", "TracedVariable", "batch_form", "compiled", "model_variables", "own_step", "trace_step"]
+__all__ = [
+    "TracedStep",
+    "TracedVariable",
+    "batch_form",
+    "choosing_as_on_a_gpu",
+    "compiled",
+    "model_variables",
+    "own_step",
+    "trace_step",
+]
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     name: functools.partial(getattr(keras.optimizers, kind.class_name), 1e-3, **kind.options)
@@ -25,27 +37,52 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 """Name → what makes it."""
 
 
-def compiled(model: Any, job: JobFunctions, batch: Any, workload: Workload, note: Callable[[str], None]) -> None:
-    """Compile the model for one step in TensorFlow's own executor; what the job compiled itself stays.
+def compiled(model: Any, job: JobFunctions, batch: Any, workload: Workload) -> bool:
+    """Compile the model, as the job did it if it did; whether its step is XLA's on a GPU.
 
     The optimizer is the one that was asked for, else the job's, else the model's, else AdamW.
     """
-    if not model.built:
-        with tf.init_scope() if tf.executing_eagerly() else tf.name_scope("build"):
-            model.build(tf.nest.map_structure(lambda spec: spec.shape, _inputs(batch)))
+    if not _has_weights(model):
+        _build(model, batch)
     was_compiled = bool(model.compiled)
-    if not was_compiled or model.jit_compile is not False:
-        note(
-            "Keras compiles the step with XLA on a GPU unless the model is compiled with jit_compile=False; what was "
-            "followed is TensorFlow's own executor, which fuses less and mostly holds more."
-        )
     optimizer = _optimizer(model if was_compiled else None, job, workload)
-    if was_compiled and optimizer is model.optimizer:
-        model.jit_compile = False
-        return
-    loss = model._compile_config.config.get("loss") if was_compiled else _loss(model, batch, job)
-    metrics = model._compile_config.config.get("metrics") if was_compiled else None
-    model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
+    if not was_compiled:
+        model.compile(optimizer=optimizer, loss=_loss(model, batch, job))
+    elif optimizer is not model.optimizer:
+        told = model._compile_config.config
+        model.compile(
+            optimizer=optimizer, loss=told.get("loss"), metrics=told.get("metrics"), jit_compile=model.jit_compile
+        )
+    return bool(model.jit_compile)
+
+
+@contextlib.contextmanager
+def choosing_as_on_a_gpu() -> Iterator[None]:
+    """Keras finds a GPU where it looks for one: it then has XLA compile models that do not forbid it."""
+
+    def chosen(model: Any) -> bool:
+        return not model._distribute_strategy and bool(trainer.model_supports_jit(model))
+
+    with (
+        mock.patch("keras.src.backend.tensorflow.rnn._is_gpu_available", return_value=True),
+        mock.patch.object(trainer.Trainer, "_resolve_auto_jit_compile", chosen),
+    ):
+        yield
+
+
+def _has_weights(model: Any) -> bool:
+    """A subclassed model calls itself built when Keras has looked at it; its layers may have nothing yet."""
+    return bool(model.built) and all(layer.built for layer in model._flatten_layers())
+
+
+def _build(model: Any, batch: Any) -> None:
+    """By calling it, as the first batch would: not every subclassed model can be built from shapes."""
+    if tf.executing_eagerly():
+        model(tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), _inputs(batch)))
+    else:
+        placeholder = tf.compat.v1.placeholder
+        with tf.name_scope("build"):
+            model(tf.nest.map_structure(lambda spec: placeholder(spec.dtype, spec.shape), _inputs(batch)))
 
 
 def own_step(model: Any, loss: Callable[[Any, Any], Any] | None) -> Callable[[Any], Any] | None:
@@ -106,7 +143,7 @@ class TracedVariable:
 @dataclass(frozen=True)
 class TracedStep:
     function: Callable[[Any], Any]
-    """The compiled step; only a model with real weights can run it."""
+    """The step, which takes the batch's tensors one by one; only a model with real weights can run it."""
     graph: Any
     """Its `FuncGraph`."""
     variables: tuple[TracedVariable, ...]
@@ -118,7 +155,7 @@ class TracedStep:
     optimizer_scope: str
 
 
-def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None) -> TracedStep:
+def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None, *, by_xla: bool = False) -> TracedStep:
     """Trace a step (`model.train_step`) for a batch of that form (arrays or `TensorSpec`s); the model must be compiled.
 
     Made and traced under a `tf.Graph`, the model's variables are only described: nothing is allocated for them.
@@ -128,8 +165,9 @@ def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None)
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
     run = step or model.train_step
-    function = tf.function(lambda data: run(data), jit_compile=False)
-    graph = function.get_concrete_function(specs).graph
+    flat = tuple(tf.nest.flatten(specs))
+    function = tf.function(lambda *tensors: run(tf.nest.pack_sequence_as(specs, tensors)), jit_compile=by_xla)
+    graph = function.get_concrete_function(*flat).graph
     inner = {id(outside): inside for outside, inside in graph.captures}
     trainable = {id(variable) for variable in model.trainable_variables}
     of_optimizer = {id(variable) for variable in optimizer.variables}
@@ -144,12 +182,16 @@ def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None)
         )
         handle = inner.pop(id(variable.value.handle), None)
         variables.append(TracedVariable(handle, variable.path, tuple(variable.shape), variable.value.dtype, category))
-    flat = tuple(tf.nest.flatten(specs))
     return TracedStep(function, graph, tuple(variables), flat, tuple(inner.values()), _scope_of(optimizer))
 
 
 def batch_form(batch: Any, workload: Workload) -> Any:
-    """What `batch()` returned (arrays, tensors, specs, in tuples and dicts) as `TensorSpec`s, (x, y) as a tuple."""
+    """What `batch()` returned (arrays, tensors, specs, in tuples and dicts) as `TensorSpec`s, (x, y) as a tuple.
+
+    A whole `tf.data.Dataset` stands for its batches, whose first dimension is the batch size if it is left open.
+    """
+    if isinstance(batch, tf.data.Dataset):
+        batch = tf.nest.map_structure(lambda spec: _sized(spec, workload.batch_size), batch.element_spec)
     if isinstance(batch, list):
         batch = tuple(batch)
     try:
@@ -165,6 +207,13 @@ def batch_form(batch: Any, workload: Workload) -> Any:
                 f"batch() in {workload.job.name} leaves a dimension open ({spec.shape}); give every dimension a size."
             )
     return specs
+
+
+def _sized(spec: Any, batch_size: int | None) -> Any:
+    """A data set's batches, of which the last may be smaller: their size is open in its description."""
+    if batch_size is None or spec.shape.rank in (None, 0) or spec.shape[0] is not None:
+        return spec
+    return tf.TensorSpec((batch_size, *spec.shape[1:]), spec.dtype)
 
 
 def model_variables(model: Any) -> list[Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections import Counter
 from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ...errors import BadInput, UnknownName
+from .blocks import repeated_blocks
 
-__all__ = ["enable_checkpointing", "repeated_blocks"]
+__all__ = ["enable_checkpointing"]
 
 _NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -70,21 +70,3 @@ def _is_meant(wanted: str, name: str) -> bool:
 
 def _checkpoint(module: nn.Module) -> None:
     module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)
-
-
-def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """In the outermost lists, modules with inner structure whose class recurs: a Transformer's layers, a stage."""
-    found: list[nn.Module] = []
-
-    def visit(module: nn.Module) -> None:
-        children = list(module.children())
-        kinds = Counter(type(child) for child in children)
-        for child in children:
-            in_a_list = isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.Sequential))
-            if in_a_list and kinds[type(child)] >= 2 and any(True for _ in child.children()):
-                found.append(child)
-            else:
-                visit(child)
-
-    visit(model)
-    return found

@@ -1,27 +1,19 @@
-"""What a model does when it is not trained: a forward pass, an evaluation, or generation with a KV cache.
-
-Generation runs the real model with transformers' own cache classes: the prompt at once (prefill), then token by token
-(decode). `generate()` itself decides by values, which are not known here, so its loop is written out.
-"""
+"""What a model does when it is not trained: a forward pass, an evaluation, or generation with a KV cache."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
 
-from ...errors import BadInput
 from ...spec import JobPhase, Workload
 from ...trace import Category, Phase
+from .generation import generate
 from .jobs import LoadedJob, run_model
 from .machine import VirtualGpu
 from .training import AUTOCAST, build_model, compile_blocks, compile_model, on_device, put_on_gpu
 
 __all__ = ["run_inference"]
-
-_FOLLOWED = 16
-"""Of many new tokens, as many steps are followed; between them the cache grows by what the others add."""
 
 
 def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> None:
@@ -32,7 +24,8 @@ def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> No
     autocast = AUTOCAST.get(workload.precision)
     with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
         if workload.phase is JobPhase.GENERATE:
-            _generate(virtual, job, workload, model)
+            virtual.enter(Phase.INPUT, 0)
+            generate(virtual, model, on_device(job.batch(), torch.device("cuda"), workload), workload.new_tokens)
             return
         batches, kept = job.batches(), list[Any]()
         for step in range(workload.steps):
@@ -48,90 +41,3 @@ def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> No
             else:
                 result = run_model(model, batch)
             kept[:] = [result]  # until the next one takes its place
-
-
-def _generate(virtual: VirtualGpu, job: LoadedJob, workload: Workload, model: Any) -> None:
-    try:
-        from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
-    except ModuleNotFoundError:
-        raise BadInput("--phase generate is for models of transformers: pip install 'oomcast[hf]'") from None
-    core = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if not isinstance(core, PreTrainedModel):
-        raise BadInput("--phase generate is for models of transformers (hf:NAME); use --phase inference.")
-    takes = inspect.signature(core.forward).parameters
-    if "past_key_values" not in takes and "cache_params" not in takes:
-        raise BadInput(f"{type(core).__name__} keeps no cache, so it does not generate; use --phase inference.")
-    virtual.enter(Phase.INPUT, 0)
-    batch = on_device(job.batch(), torch.device("cuda"), workload)
-    batch = {name: value for name, value in batch.items() if name not in ("labels", "return_loss", "decoder_input_ids")}
-    virtual.label(batch, Category.INPUT)
-    virtual.enter(Phase.PREFILL, 0)
-    decoder_config = core.config.get_text_config(decoder=True)
-    cache: Any = DynamicCache(config=decoder_config)
-    if core.config.is_encoder_decoder:
-        cache = EncoderDecoderCache(cache, DynamicCache(config=decoder_config))
-    steps = _Steps(model, core, batch, cache, takes)
-    tokens = steps.prefill()
-    new, followed = workload.new_tokens - 1, min(workload.new_tokens - 1, _FOLLOWED)
-    if followed < new:
-        virtual.ledger.assume(f"{followed} of {new:,} steps after the prompt are followed; the cache grows as by all")
-    done = 0
-    for number in range(followed):
-        virtual.enter(Phase.DECODE, number)
-        target = (number + 1) * new // followed
-        steps.grow(target - done - 1)
-        tokens = steps.decode(tokens)
-        done = target
-
-
-class _Steps:
-    """One generation under way."""
-
-    def __init__(self, model: Any, core: Any, batch: dict[str, Any], cache: Any, takes: Any) -> None:
-        self.model, self.core, self.cache = model, core, cache
-        self.batch, self.takes = batch, takes
-        self.given: dict[str, Any] = {"use_cache": True}
-        name = "past_key_values" if "past_key_values" in takes else "cache_params"
-        if name == "past_key_values":
-            self.given[name] = cache
-        self.cache_name = name
-        self.mask = batch.get("attention_mask")
-
-    def prefill(self) -> torch.Tensor:
-        if self.core.config.is_encoder_decoder:
-            encoded = self.core.get_encoder()(**self.batch)
-            self.given["encoder_outputs"] = encoded
-            rows = next(iter(self.batch.values())).shape[0]
-            start = torch.zeros(rows, 1, dtype=torch.long, device="cuda")
-            return self._forward({"decoder_input_ids": start})
-        kept = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
-        return self._forward({**self.batch, **kept})
-
-    def decode(self, tokens: torch.Tensor) -> torch.Tensor:
-        if self.core.config.is_encoder_decoder:
-            return self._forward({"decoder_input_ids": tokens})
-        inputs: dict[str, Any] = {"input_ids": tokens}
-        if self.mask is not None and "attention_mask" in self.takes:
-            self.mask = torch.cat([self.mask, self.mask.new_ones(self.mask.shape[0], 1)], dim=-1)
-            inputs["attention_mask"] = self.mask
-        return self._forward(inputs)
-
-    def _forward(self, inputs: dict[str, Any]) -> torch.Tensor:
-        output = self.model(**inputs, **self.given)
-        if self.cache_name == "cache_params":
-            self.given["cache_params"] = output.cache_params
-        scores = output.logits[:, -1, :].float()
-        return scores.argmax(dim=-1, keepdim=True)
-
-    def grow(self, count: int) -> None:
-        """As many more tokens in the cache as steps that are not followed would have put there."""
-        if count <= 0 or self.cache_name == "cache_params":
-            return
-        cache = getattr(self.cache, "self_attention_cache", self.cache)
-        for number, layer in enumerate(cache.layers):
-            keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-            if isinstance(keys, torch.Tensor) and isinstance(values, torch.Tensor) and keys.dim() == 4:
-                more = (*keys.shape[:2], count)
-                cache.update(keys.new_empty(*more, keys.shape[-1]), values.new_empty(*more, values.shape[-1]), number)
-        if self.mask is not None and not self.core.config.is_encoder_decoder:
-            self.mask = torch.cat([self.mask, self.mask.new_ones(self.mask.shape[0], count)], dim=-1)

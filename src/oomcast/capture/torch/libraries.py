@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .patches import Patches
+from .vision_operators import cast_as_on_cuda
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["as_compiled", "custom_scratch", "install_libraries"]
+__all__ = ["as_compiled", "custom_scratch", "forget_tensors", "install_libraries", "load_in_turn"]
 
+_LOAD_IN_TURN = "HF_DEACTIVATE_ASYNC_LOAD"
+"""transformers moves the weights that it loads from threads, which have no virtual GPU, unless it is told not to."""
 _Scratch = Callable[[Any, Any], Sequence[int]]
 
 
@@ -98,13 +103,30 @@ def as_compiled(function: Any, recorder: Recorder) -> Any:
     return fused
 
 
+def load_in_turn(patches: Patches) -> None:
+    """Before any library is loaded."""
+    if _LOAD_IN_TURN not in os.environ:
+        os.environ[_LOAD_IN_TURN] = "1"
+        patches.at_the_end(lambda: os.environ.pop(_LOAD_IN_TURN, None))
+
+
 def install_libraries(patches: Patches, recorder: Recorder) -> None:
     """For the libraries that the job has loaded so far; may be called again."""
     bitsandbytes = sys.modules.get("bitsandbytes.functional")
     if bitsandbytes is not None and getattr(bitsandbytes.get_paged, "__module__", "") == "bitsandbytes.functional":
         _install_paging(patches, recorder, bitsandbytes)
-    if "torchvision.ops.boxes" in sys.modules and not sys.modules["torchvision.extension"]._has_ops():
-        _install_vision(patches)
+    cast_as_on_cuda()
+    detection = sys.modules.get("torchvision.models.detection._utils")
+    sampler = getattr(detection, "BalancedPositiveNegativeSampler", None)
+    if sampler is not None and sampler.__call__.__module__ == sampler.__module__:
+        _install_sampling(patches, recorder, sampler)
+
+
+def forget_tensors() -> None:
+    """Tensors that libraries keep for the whole process: the next virtual GPU would find those of this one."""
+    bitsandbytes = sys.modules.get("bitsandbytes.functional")
+    if bitsandbytes is not None:
+        bitsandbytes.name2qmap.clear()  # the map of 8-bit codes, made when first needed
 
 
 def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> None:
@@ -124,8 +146,32 @@ def _install_paging(patches: Patches, recorder: Recorder, bitsandbytes: Any) -> 
         patches.set(bitsandbytes, name, lambda *args, **kwargs: None)
 
 
-def _install_vision(patches: Patches) -> None:
-    """torchvision without its compiled operators, as where it was built for another torch: `nms` needs its schema."""
-    boxes = sys.modules["torchvision.ops.boxes"]
-    if getattr(boxes._assert_has_ops, "__module__", "") == "torchvision.extension":
-        patches.set(boxes, "_assert_has_ops", lambda: None)
+def _install_sampling(patches: Patches, recorder: Recorder, sampler: Any) -> None:
+    """torchvision's detection models train on a few of the boxes: how many of which kind is a limit of the sampler's.
+
+    It tells its choice by masks over all boxes; without values, nobody would see how few they choose.
+    """
+    call = sampler.__call__
+
+    def sample(self: Any, labels: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        positive, negative = call(self, labels)
+        most = int(self.batch_size_per_image * self.positive_fraction)
+        for kind, chosen, others in zip(labels, positive, negative, strict=True):
+            if not isinstance(kind, FakeTensor) or recorder.values.of(kind) is not None:
+                continue
+            boxes = kind.shape[0]
+            objects = min(most, boxes)
+            background = min(self.batch_size_per_image - objects, boxes - objects)
+            place = torch.arange(boxes)
+            recorder.values.know(kind, (place < objects).to(kind.dtype))
+            recorder.values.know(chosen, (place < objects).to(chosen.dtype))
+            recorder.values.know(others, ((place >= objects) & (place < objects + background)).to(others.dtype))
+            recorder.ledger.assume(
+                f"which boxes lie on objects depends on data: of a picture's, {objects} on objects and {background} "
+                "beside them are trained on, as many as torchvision's sampler takes",
+                about_data=True,
+            )
+        return positive, negative
+
+    sample.__module__ = __name__
+    patches.set(sampler, "__call__", sample)

@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,14 @@ from ...errors import BadInput
 from ...spec import Place
 from ...trace import Category, Phase, Trace, TraceBuilder
 from .amp import install_amp
+from .answers import is_never_fake
 from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
 from .functions import VirtualDevice, shown_device_property
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
-from .libraries import install_libraries
+from .libraries import forget_tensors, install_libraries, load_in_turn
 from .native_files import install_native_files
 from .parameters import FakeParameter, install_parameters
 from .patches import Patches
@@ -44,9 +46,10 @@ from .personality.flex import flex_kernel, flex_module
 from .recorder import Recorder
 from .saving import install_saving
 from .scope import COMPILED_PREFIX, Scope
-from .software import assumptions_about_versions, library_versions
+from .software import assumptions_about_versions, library_versions, predicts_tokens
 from .spellings import install_spellings
 from .stand_ins import stand_ins
+from .vision_operators import prepare_torchvision
 
 if TYPE_CHECKING:
     from ...estimation import Estimate
@@ -64,13 +67,20 @@ class VirtualGpu:
         self.ledger = TraceBuilder()
         self.scope = Scope()
         self.recorder = Recorder(self.ledger, self.scope, gpu)
-        self._models: dict[int, nn.Module] = {}
+        self._models: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+        """Those that ran, by their id. A model that the job drops must go: its memory is free from then on."""
+        self._predicted_tokens = False
+        """Whether one of them was a language model of transformers, also if it is gone."""
         self._names: dict[int, str] = {}
-        """By the parameter's id; the models are kept, so ids stay theirs."""
+        """By the parameter's id, as the models that are there were labelled last."""
+        self._trained: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+        """Those of them that ran in training mode."""
         self.job_settings = self.recorder.job_settings
         self.compiled: CompiledRegions
         self._in_engine = False
         self._stepped = False
+        self.nothing_new = False
+        """Set while a script's steps are made up: every tensor has its label already."""
         self.on_step: list[Callable[[Optimizer | None], None]] = []
         """Called after each step of an optimizer; with None where a script updated its parameters by hand."""
         self.on_backward: list[Callable[[], None]] = []
@@ -88,7 +98,7 @@ class VirtualGpu:
         """
         self._label_state()
         trace = self.ledger.trace(library_versions(), workload or {})
-        about_versions = assumptions_about_versions(self.personality, trace, self._models.values())
+        about_versions = assumptions_about_versions(self.personality, trace, predicted_tokens=self._predicted_tokens)
         settings = self.job_settings.in_force() if whole_process else self.job_settings.changed()
         compiled = self.compiled.findings.sentences(trace)
         told = (*trace.assumptions, *about_versions, *sentences_about(settings), *compiled)
@@ -136,13 +146,22 @@ class VirtualGpu:
 
     def adopt_model(self, module: nn.Module) -> None:
         """Know a model's parameters and buffers for what they are, now."""
-        self._models[id(module)] = module
+        self._know(module)
         self._label_state()
+
+    def _know(self, module: nn.Module) -> None:
+        if id(module) not in self._models:
+            self._models[id(module)] = module
+            self._predicted_tokens = self._predicted_tokens or predicts_tokens(module)
 
     def saw_model(self, module: nn.Module) -> None:
         """A module's parameters and buffers are known for what they are from its first forward on."""
-        self._models.setdefault(id(module), module)
-        if not torch.is_grad_enabled():
+        self._know(module)
+        with_gradients = torch.is_grad_enabled()
+        if with_gradients and module.training:
+            self._trained[id(module)] = module
+        if not with_gradients or (not module.training and id(module) in self._trained):
+            # A model that was trained and is in `eval()` now is evaluated, though nobody turned gradients off.
             if not self._in_engine and self.ledger.phase not in (Phase.PREFILL, Phase.DECODE):
                 self.enter(Phase.GENERATION if _is_generating() else Phase.EVALUATION)
         elif not self._in_engine and self.ledger.phase is not Phase.FORWARD:
@@ -176,8 +195,10 @@ class VirtualGpu:
                 self.recorder.label(tensor, category, name)
 
     def _label_state(self) -> None:
+        if self.nothing_new:
+            return
         with torch._C.DisableTorchFunction():
-            for module in self._models.values():
+            for module in list(self._models.values()):
                 for name, parameter in module.named_parameters():
                     name = name.replace(COMPILED_PREFIX, "")
                     self._names[id(parameter)] = name
@@ -186,13 +207,17 @@ class VirtualGpu:
                     self.recorder.label(buffer, Category.BUFFER, name)
 
     def label_gradients(self) -> None:
+        if self.nothing_new:
+            return
         with torch._C.DisableTorchFunction():
-            for module in self._models.values():
+            for module in list(self._models.values()):
                 for name, parameter in module.named_parameters():
                     if parameter.grad is not None:
                         self.recorder.label(parameter.grad, Category.GRADIENT, name.replace(COMPILED_PREFIX, ""))
 
     def label_optimizer(self, optimizer: Optimizer) -> None:
+        if self.nothing_new:
+            return
         with torch._C.DisableTorchFunction():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -252,6 +277,7 @@ def virtual_gpu(
         virtual.compiled = CompiledRegions(patches, virtual, functions)
         # Once torch is itself again: what was compiled on this GPU is of no use to the next one.
         contexts.callback(virtual.compiled.close)
+        contexts.callback(forget_tensors)
         autocast_dtype = torch.get_autocast_dtype("cpu")
         meter: MemoryCounters = counters(virtual) if counters is not None else _PlainCounters(virtual)
         contexts.enter_context(patches)
@@ -259,6 +285,7 @@ def virtual_gpu(
         recorder.on_write_after_backward = virtual.updated
         contexts.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)
         torch.set_autocast_dtype("cpu", torch.float16)
+        prepare_torchvision()
         install_cuda(patches, recorder, gpu, virtual.personality.platform, meter)
         install_amp(patches, virtual.ledger)
         install_saving(patches, virtual.ledger)
@@ -270,6 +297,7 @@ def virtual_gpu(
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
         _install_compiler(patches, virtual.compiled)
+        load_in_turn(patches)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
@@ -383,9 +411,9 @@ def _is_generating() -> bool:
 def _install_late(patches: Patches, virtual: VirtualGpu) -> None:
     """What concerns libraries that a job loads when it pleases."""
     library = sys.modules.get("transformers.utils.import_utils")
-    if library is not None and getattr(library, "is_fake_tensor", _is_never_fake) is not _is_never_fake:
+    if library is not None and getattr(library, "is_fake_tensor", is_never_fake) is not is_never_fake:
         # transformers takes fake tensors for a tracer's, and then builds masks that it skips in a real run.
-        patches.set(library, "is_fake_tensor", _is_never_fake)
+        patches.set(library, "is_fake_tensor", is_never_fake)
     install_libraries(patches, virtual.recorder)
     install_native_files(patches)
     flex = flex_module()
@@ -396,7 +424,3 @@ def _install_late(patches: Patches, virtual: VirtualGpu) -> None:
             return flex_kernel(*args, **kwargs)
 
         patches.set(flex, "flex_attention_hop", kernel)
-
-
-def _is_never_fake(tensor: Any) -> bool:
-    return False

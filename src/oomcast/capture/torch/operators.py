@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from ...trace import Phase
 from .errors import GpuIndexError
 from .operator_names import by_operator
+from .values import Values
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -36,8 +37,8 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> 
     return args[0] is args[1]
 
 
-def _all(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Remember that a condition came from `all`: unknown, it is taken as true (checks pass)."""
+def _quantifier(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Remember that a condition came from `all` or `any`: unknown, checks pass, and work is done."""
     if not isinstance(args[0], FakeTensor):
         return NotImplemented
     out = recorder.run_fake(func, (FakeTensor,), args, kwargs)
@@ -68,6 +69,9 @@ def _bounded(name: str, make: Any) -> Any:
             with recorder.fake_mode:
                 out = make(*args, **kwargs)
             recorder.ledger.assume(f"{name} depends on data: its largest possible size is taken", about_data=True)
+            if make is _nonzero and recorder.values.small_enough(out.numel(), out.dtype):
+                # All are taken, so it is known which they are: what is gathered by them agrees with the assumption.
+                recorder.values.know(out, torch.ones(args[0].shape, dtype=torch.bool).nonzero())
         recorder.hold_all(func, out)
         return out
 
@@ -106,10 +110,11 @@ def _selected(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) 
 
 def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     none = _new(x, (0,), torch.int64)
+    most = Values.different_values(x) or x.numel()
     return (
-        _new(x, (x.numel(),)),
+        _new(x, (most,)),
         _new(x, x.shape, torch.int64) if return_inverse or return_counts else none,
-        _new(x, (x.numel(),), torch.int64) if return_counts else none,
+        _new(x, (most,), torch.int64) if return_counts else none,
     )
 
 
@@ -223,18 +228,10 @@ def _embedding(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any])
 
 
 def _nms(recorder: Recorder, args: Any) -> torch.Tensor:
-    """torchvision's, whose kernel sorts the boxes and compares each with all, a bit for each pair.
-
-    https://github.com/pytorch/vision/blob/main/torchvision/csrc/ops/cuda/nms_kernel.cu
-    """
     boxes = args[0]
-    count = boxes.shape[0]
     recorder.ledger.assume("nms depends on data: all boxes are kept", about_data=True)
-    recorder.borrow(
-        "torchvision.nms", (boxes.numel() * boxes.element_size(), count * 8, count, count * -(-count // 64) * 8)
-    )
     with recorder.fake_mode:
-        return _new(boxes, (count,), torch.int64)
+        return _new(boxes, (boxes.shape[0],), torch.int64)
 
 
 LATE_KERNELS: dict[str, Any] = {"torchvision::nms": _nms}
@@ -247,9 +244,11 @@ RULES: dict[Any, Any] = by_operator(
         "_amp_update_scale_": _update_scale,
         "_local_scalar_dense": _read_scalar,
         "equal": _equal,
-        "all": _all,
-        "all.dim": _all,
-        "_is_all_true": _all,
+        "all": _quantifier,
+        "all.dim": _quantifier,
+        "any": _quantifier,
+        "any.dim": _quantifier,
+        "_is_all_true": _quantifier,
         "_pack_padded_sequence": _pack_padded,
         "nonzero": _bounded("nonzero", _nonzero),
         "masked_select": _selected,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,8 @@ _OURS = str(Path(__file__).parents[2])
 _ZOO = str(Path(_OURS) / "zoo")
 _NOT_THE_USERS = (_OURS, str(Path(torch.__file__).parent), str(Path(contextlib.__file__).parent) + os.sep)
 _INSTALLED = os.sep + "site-packages" + os.sep
+_CALL_OF_A_MODULE = nn.Module.__call__
+"""As torch has it: this file is loaded before anything is put around it."""
 
 
 def _is_user_file(filename: str) -> bool:
@@ -52,8 +55,9 @@ class Scope:
 
     def __init__(self) -> None:
         self._stack: list[str] = []
-        self._names: dict[int, str] = {}
-        self._roots: dict[int, nn.Module] = {}
+        self._names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        """By the module's id, which another may have when this one is gone: none is kept alive, nor is its memory."""
+        self._roots: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self._handles: list[Any] = []
         self._user_files: dict[str, bool] = {}
         self._made_at: dict[int, tuple[str, str]] = {}
@@ -80,11 +84,12 @@ class Scope:
             for call in self.on_root:
                 call(module)
             if id(module) not in self._roots:
-                # Kept alive, so that no other module gets the same id within this capture.
                 self._roots[id(module)] = module
                 for name, child in module.named_modules():
-                    self._names[id(child)] = name.replace(COMPILED_PREFIX, "")
-        self._stack.append(self._names.get(id(module)) or type(module).__name__)
+                    self._names[id(child)] = weakref.ref(child), name.replace(COMPILED_PREFIX, "")
+        known = self._names.get(id(module))
+        name = known[1] if known is not None and known[0]() is module else ""
+        self._stack.append(name or type(module).__name__)
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._stack:
@@ -101,13 +106,15 @@ class Scope:
 
     @contextlib.contextmanager
     def hooks_aside(self) -> Iterator[None]:
-        """The hooks are not there meanwhile: a compiler that traces modules would trace them as well."""
+        """Nothing stands around modules meanwhile: a compiler that traces them would trace it as well."""
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
+        call, nn.Module.__call__ = nn.Module.__call__, _CALL_OF_A_MODULE  # type: ignore[method-assign]
         try:
             yield
         finally:
+            nn.Module.__call__ = call  # type: ignore[method-assign]
             if handles and not self._handles:
                 self.__enter__()
 

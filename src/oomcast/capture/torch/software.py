@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable
 from importlib import metadata
 
 import torch
@@ -20,7 +19,7 @@ from torch import nn
 from ...trace import Trace
 from .personality import INSTALLED, Personality
 
-__all__ = ["LIBRARIES", "assumptions_about_versions", "library_versions"]
+__all__ = ["LIBRARIES", "assumptions_about_versions", "library_versions", "predicts_tokens"]
 
 LIBRARIES = (
     "timm",
@@ -50,8 +49,11 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def assumptions_about_versions(personality: Personality, trace: Trace, models: Iterable[nn.Module]) -> tuple[str, ...]:
-    """Sentences for the user, where what is installed here is not what the environment has, and it matters."""
+def assumptions_about_versions(personality: Personality, trace: Trace, *, predicted_tokens: bool) -> tuple[str, ...]:
+    """Sentences for the user, where what is installed here is not what the environment has, and it matters.
+
+    `predicted_tokens`: a model ran that `predicts_tokens`.
+    """
     followed = personality.platform.torch
     sentences = []
     if personality.differences:
@@ -60,7 +62,7 @@ def assumptions_about_versions(personality: Personality, trace: Trace, models: I
             f"{', '.join(personality.differences)}; otherwise its modules, losses and optimizers are the installed ones"
         )
     transformers = trace.versions.get("transformers")
-    if transformers is not None and followed < (2, 5) and _loss_without_copy(transformers, trace, models):
+    if transformers is not None and followed < (2, 5) and predicted_tokens and _loss_without_copy(transformers, trace):
         sentences.append(
             f"the loss is that of transformers {transformers}; versions before 4.46, usual with torch "
             f"{_text(followed)}, hold one more copy of the logits, shifted by one token"
@@ -68,16 +70,19 @@ def assumptions_about_versions(personality: Personality, trace: Trace, models: I
     return tuple(sentences)
 
 
-def _loss_without_copy(transformers: str, trace: Trace, models: Iterable[nn.Module]) -> bool:
-    """Whether a loss over the next token was computed by a version of transformers that copies no logits for it."""
-    if _numbers(transformers) < _LOSS_WITHOUT_COPY or not any(_LOSS_FILE in made.source for made in trace.allocations):
-        return False
+def predicts_tokens(model: nn.Module) -> bool:
+    """Whether a part of it is a model of transformers with the loss over the next token."""
     pretrained = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", ())
     return any(
         isinstance(module, pretrained) and getattr(module.loss_function, "__name__", "") == "ForCausalLMLoss"
-        for model in models
         for module in model.modules()
     )
+
+
+def _loss_without_copy(transformers: str, trace: Trace) -> bool:
+    """Whether a loss was computed by a version of transformers that copies no logits for that over the next token."""
+    newer = _numbers(transformers) >= _LOSS_WITHOUT_COPY
+    return newer and any(_LOSS_FILE in made.source for made in trace.allocations)
 
 
 def _text(version: tuple[int, int]) -> str:

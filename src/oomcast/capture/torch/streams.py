@@ -83,6 +83,7 @@ class StreamTable:
             self._ledger.free(block)
             return
         self._waiting.append((block, dict.fromkeys(streams, self.launches)))
+        self._ledger.let_go(block)
         self._ledger.assume(
             "record_stream: a block lent to another stream is reused once the host synchronised, or after 1,024 "
             "further operators; where the host is slower than the GPU it is reused earlier"

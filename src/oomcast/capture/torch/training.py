@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,9 +12,11 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ...errors import BadInput
-from ...spec import DEFAULT_OPTIMIZER, JobKind, Precision, Workload, ZeroGrad
+from ...spec import DEFAULT_OPTIMIZER, JobKind, Precision, TrainingLoop, Workload, ZeroGrad
 from ...trace import Category, Phase
-from .checkpointing import enable_checkpointing, repeated_blocks
+from .blocks import keep_first_blocks, repeated_blocks
+from .checkpointing import enable_checkpointing
+from .generation import generate
 from .jobs import LoadedJob, learns_from, loss_of, run_model
 from .machine import VirtualGpu
 from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
@@ -69,6 +72,7 @@ class _PlainSteps:
 def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None = None) -> None:
     """Build the model, move it to the GPU, or spread it over several, and train it for a few steps."""
     device = torch.device("cuda")
+    shared = None if workload.vllm_share is None else _share_with_vllm(virtual, workload.vllm_share)
     steps = _prepared(virtual, job, workload, spread)
     model, zero_grad = steps.model, workload.zero_grad
     autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
@@ -77,9 +81,13 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         _run_stage(virtual, job, workload, steps, steps.stage)
         return
-    for step in range(workload.steps):
+    # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
+    needed = math.ceil((len(workload.lengths) + 1) / workload.accumulation)
+    for step in range(max(workload.steps, needed) if workload.lengths else workload.steps):
         if zero_grad is ZeroGrad.BEFORE_FORWARD:
             steps.zero_grad(workload.set_to_none)
+        if job.prompts is not None:
+            _answer_prompts(virtual, model, job.prompts(), workload, step)
         for micro_batch in range(workload.accumulation):
             virtual.enter(Phase.INPUT, step)
             # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.
@@ -105,6 +113,25 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         steps.step()
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)
+    del shared
+
+
+def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:
+    """The model generates what it will learn from: in eval mode, so that nothing is checkpointed and all is cached."""
+    autocast = AUTOCAST.get(workload.precision)
+    model.eval()
+    virtual.enter(Phase.INPUT, step)
+    prompts = on_device(prompts, torch.device("cuda"), workload)
+    with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+        generate(virtual, model, prompts, workload.new_tokens, step)
+    model.train()
+
+
+def _share_with_vllm(virtual: VirtualGpu, share: float) -> torch.Tensor:
+    """A vLLM in the same process takes its share of the card at once: weights of its own, and a cache that fills it."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    virtual.ledger.assume(f"vLLM in the same process holds {share:g} of the card throughout, its own weights included")
+    return torch.empty(int(total * share), dtype=torch.uint8, device="cuda")
 
 
 def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None) -> Steps:
@@ -150,6 +177,9 @@ def _run_stage(virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _
         raise BadInput(
             f"pp={stage.count} needs at least as many micro-batches (1F1B); give --accumulation {stage.count} or more."
         )
+    run = stage.micro_batches_to_run(micro_batches)
+    if run < micro_batches:
+        virtual.ledger.assume(f"{run} of the {micro_batches} micro-batches are followed; the others repeat them")
     batches = job.batches()
 
     def forward() -> torch.Tensor:
@@ -179,6 +209,8 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    if workload.blocks is not None:
+        virtual.ledger.assume(keep_first_blocks(model, workload.blocks))
     if workload.precision is Precision.BF16 and workload.weights is None:
         model.to(torch.bfloat16)
     return model
@@ -203,7 +235,10 @@ def compile_model(model: nn.Module, workload: Workload) -> nn.Module:
 
 
 def put_on_gpu(virtual: VirtualGpu, model: nn.Module, workload: Workload) -> nn.Module:
-    model = model.to(torch.device("cuda"))
+    # A model was on the GPU before its adapter came. What peft leaves on the host then (BOFT's permutations) is copied
+    # whenever it is used, unless somebody moves the whole model once more, as Trainer does.
+    if workload.adapter is None or workload.training_loop is not TrainingLoop.PLAIN:
+        model = model.to(torch.device("cuda"))
     if workload.channels_last:
         _to_channels_last(model)
     virtual.adopt_model(model)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +30,38 @@ _PATIENCE = 500
 _LEAVES_A_LOOP = (ast.Break, ast.Return)
 _aten = torch.ops.aten
 _TRUE_WHEN_UNKNOWN = {_aten.all.default, _aten.all.dim, _aten.all.dims, _aten._is_all_true.default}
+_ANY = {_aten.any.default, _aten.any.dim, _aten.any.dims}
+_COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
+    getattr(getattr(_aten, name), overload): getattr(operator, name)
+    for name in ("lt", "le", "gt", "ge")
+    for overload in ("Scalar", "Tensor")
+}
+_PLACES: dict[Any, int | None] = {
+    _aten.argmax.default: None,
+    _aten.argmin.default: None,
+    _aten.max.dim: 1,
+    _aten.min.dim: 1,
+    _aten.topk.default: 1,
+}
+"""Operators that tell places along a dimension, with the output that has them."""
+_SAME_VALUES = {
+    _aten.view.default,
+    _aten._unsafe_view.default,
+    _aten.clone.default,
+    _aten._to_copy.default,
+    _aten.detach.default,
+    _aten.alias.default,
+    _aten.squeeze.default,
+    _aten.squeeze.dim,
+    _aten.unsqueeze.default,
+    _aten.t.default,
+    _aten.transpose.int,
+    _aten.permute.default,
+    _aten.slice.Tensor,
+    _aten.select.int,
+    _aten.expand.default,
+}
+_LEAVES = (ast.Raise, ast.Break, ast.Return, ast.Continue)
 
 
 class Values:
@@ -56,7 +89,8 @@ class Values:
         return value
 
     def know(self, fake: FakeTensor, value: torch.Tensor) -> None:
-        if self.small_enough(value.numel(), value.dtype):
+        # Sparse tensors have no storage of their own; their parts are known by themselves.
+        if fake.layout is torch.strided and self.small_enough(value.numel(), value.dtype):
             fake._oomcast_value = value  # type: ignore[attr-defined]
             self._known_storages.add(fake.untyped_storage()._cdata)
 
@@ -73,6 +107,9 @@ class Values:
         if not tensors:
             self._construct(func, args, kwargs, out)
             return
+        if func in _COMPARISONS:
+            self._note_comparison(func, args, out)
+        self._note_bound(func, args, out)
         mutable = func._schema.is_mutable
         if not mutable and isinstance(tensors[0], FakeTensor) and "_oomcast_value" not in tensors[0].__dict__:
             return
@@ -109,12 +146,20 @@ class Values:
         stand_in: Any
         self.last_stand_in = where
         reads = self._reads[where] = self._reads.get(where, 0) + 1
+        falling = 1.0 if reads < _PATIENCE else 0.5 ** min(reads - _PATIENCE, 1000)
         if tensor.dtype == torch.bool:
-            stand_in = tensor.__dict__.get("_oomcast_made_by") in _TRUE_WHEN_UNKNOWN
+            made_by = tensor.__dict__.get("_oomcast_made_by")
+            if "_oomcast_compared" in tensor.__dict__:
+                stand_in = tensor.__dict__["_oomcast_compared"](falling)
+            else:
+                stand_in = made_by in _TRUE_WHEN_UNKNOWN or (
+                    made_by in _ANY and goes_on_where_any(where.removeprefix(" at "))
+                )
+            # However small the stand-in becomes, some loops wait for less: those of every step must end.
             if reads % _PATIENCE == 0 and ends_a_loop(where.removeprefix(" at ")):
                 stand_in = not stand_in
         elif tensor.dtype.is_floating_point:
-            stand_in = 1.0 if reads < _PATIENCE else 0.5 ** min(reads - _PATIENCE, 1000)
+            stand_in = falling
         elif tensor.dtype.is_complex:
             stand_in = complex(1.0)
         else:
@@ -128,8 +173,43 @@ class Values:
             )
         return stand_in
 
+    @staticmethod
+    def different_values(tensor: torch.Tensor) -> int | None:
+        """How many different values it has at most, where that is less than its elements: those of an argmax over ten
+        classes are ten."""
+        bound = tensor.__dict__.get("_oomcast_different")
+        return None if bound is None else min(int(bound), tensor.numel())
+
+    def _note_bound(self, func: Any, args: Any, out: Any) -> None:
+        if func in _PLACES:
+            which, source = _PLACES[func], args[0]
+            position = 2 if func is _aten.topk.default else 1
+            dim = args[position] if len(args) > position else None
+            made = out if which is None else out[which]
+            if isinstance(made, FakeTensor) and dim is not None and source.dim():
+                made._oomcast_different = source.shape[dim]  # type: ignore[attr-defined]
+        elif func in _SAME_VALUES and isinstance(out, FakeTensor) and "_oomcast_different" in args[0].__dict__:
+            out._oomcast_different = args[0].__dict__["_oomcast_different"]  # type: ignore[attr-defined]
+
+    def _note_comparison(self, func: Any, args: Any, out: Any) -> None:
+        """`loss < best` is what `loss.item() < best` is: the stand-in on one side, what is known on the other."""
+        if not isinstance(out, FakeTensor) or out.numel() != 1:
+            return
+        sides: list[Any] = [arg if value is None else value.item() for arg in args[:2] for value in (self.of(arg),)]
+        unknown = [isinstance(side, torch.Tensor) for side in sides]
+        if sum(unknown) != 1:
+            return
+        compare, known = _COMPARISONS[func], sides[unknown.index(False)]
+        is_left, is_float = unknown[0], sides[unknown.index(True)].dtype.is_floating_point
+
+        def compared(falling: float) -> bool:
+            stand_in = falling if is_float else 1
+            return bool(compare(stand_in, known) if is_left else compare(known, stand_in))
+
+        out._oomcast_compared = compared  # type: ignore[attr-defined]
+
     def note_origin(self, func: Any, out: Any) -> None:
-        if func in _TRUE_WHEN_UNKNOWN and isinstance(out, FakeTensor):
+        if (func in _TRUE_WHEN_UNKNOWN or func in _ANY) and isinstance(out, FakeTensor):
             out._oomcast_made_by = func  # type: ignore[attr-defined]
 
 
@@ -147,6 +227,32 @@ _KNOWN_FACTORIES = {
 }
 
 
+def goes_on_where_any(line: str) -> bool:
+    """Whether the `if` at `file:number` leads to more work where something is found: the tokens of an expert, boxes on
+    an object. Then it is taken as found, so that this work is counted; where it raises or leaves, as not found."""
+    path, _, number = line.rpartition(":")
+    return number.isdigit() and int(number) in _lines_of_work(path)
+
+
+@functools.lru_cache
+def _lines_of_work(path: str) -> frozenset[int]:
+    lines: set[int] = set()
+    for node in ast.walk(_tree(path)):
+        if not isinstance(node, ast.If):
+            continue
+        negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        if any(isinstance(last, _LEAVES) for last in node.body) == negated:
+            lines.update(range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1))
+    return frozenset(lines)
+
+
+def _tree(path: str) -> ast.AST:
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
 def ends_a_loop(line: str) -> bool:
     """Whether the condition at `file:number` decides if a loop goes on; any other is a check, which passes."""
     path, _, number = line.rpartition(":")
@@ -155,12 +261,8 @@ def ends_a_loop(line: str) -> bool:
 
 @functools.lru_cache
 def _lines_that_end_loops(path: str) -> frozenset[int]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError, RecursionError):
-        return frozenset()
     conditions: list[ast.AST] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.While):
             conditions.append(node.test)
         if isinstance(node, (ast.While, ast.For)):

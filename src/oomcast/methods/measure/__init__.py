@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from oomcast.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ...database import StoreUnavailable
     from . import engines as engines
     from .campaign_run import Progress, run_campaign
     from .case_run import STEADY_MALLOC, Conditions, measure_case
-    from .database import StoreUnavailable
     from .environment import Environment, check_framework, facts_of
     from .measurement import CaseSpec, Limits, Measurement, Outcome, Role, Value, case_key
     from .query import Selection
@@ -50,7 +50,7 @@ __getattr__ = lazy_names(
     {
         ".campaign_run": ("Progress", "run_campaign"),
         ".case_run": ("STEADY_MALLOC", "Conditions", "measure_case"),
-        ".database": ("StoreUnavailable",),
+        "...database": ("StoreUnavailable",),
         ".environment": ("Environment", "check_framework", "facts_of"),
         ".measurement": ("CaseSpec", "Limits", "Measurement", "Outcome", "Role", "Value", "case_key"),
         ".query": ("Selection",),

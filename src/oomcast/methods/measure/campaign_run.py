@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ...database import StoreUnavailable
 from .case_run import Conditions
-from .database import StoreUnavailable
 from .engines import Engine, LocalEngine, Session
 from .measurement import CaseSpec, Measurement, Outcome
 from .processes import new_marker

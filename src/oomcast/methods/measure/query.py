@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, CursorResult, RowMapping, Select, func, select
 
 from ...errors import UnknownName
-from .database import cases, environments, measurements, members, sources, timelines
 from .environment import Environment
 from .measurement import CaseSpec, Measurement, Outcome, Value
+from .tables import cases, environments, measurements, members, sources, timelines
 
 __all__ = ["EVERYTHING", "Selection", "count_measured", "read_measurements", "read_rows"]
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table, func, literal_column, select
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import ColumnElement, Connection, func, select
 
-from .database import (
-    Database,
-    StoreUnavailable,
+from ...database import Database, StoreUnavailable
+from .measurement import CaseSpec, Measurement, Outcome
+from .processes import clean_up, host_identity, is_alive, process_start
+from .query import EVERYTHING, Selection, count_measured, read_measurements, read_rows
+from .spool import Spool, spool_folder
+from .tables import (
     cases,
     environments,
     measurements,
@@ -33,17 +34,12 @@ from .database import (
     sources,
     timelines,
 )
-from .measurement import CaseSpec, Measurement, Outcome
-from .processes import clean_up, host_identity, is_alive, process_start
-from .query import EVERYTHING, Selection, count_measured, read_measurements, read_rows
-from .spool import Spool, spool_folder
 
 __all__ = ["Status", "Store"]
 
 OPEN, CLAIMED, DONE = "open", "claimed", "done"
 _CHUNK = 500
 _RETRY_AFTER = (0.5, 2.0)
-_ADVISORY_LOCK = 0x6F6F6D63  # "oomc": PostgreSQL's lock while tables are made
 
 
 @dataclass(frozen=True)
@@ -76,8 +72,6 @@ class Store:
         store = cls(database, Spool(Path(spool) if spool is not None else folder))
         try:
             with database.transaction() as connection:
-                if not database.is_sqlite:
-                    connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
                 prepare(connection, database.name)
             store._spool.empty(store._write_kept)
         except BaseException:
@@ -122,8 +116,8 @@ class Store:
     def _register_fresh(self, connection: Connection, specs: list[CaseSpec]) -> None:
         prepared = [_case_row(spec) for spec in specs]
         texts = {row["source"]: packed for row, packed in prepared}
-        connection.execute(self._insert_new(sources), [{"id": name, "packed": p} for name, p in texts.items()])
-        connection.execute(self._insert_new(cases), [row for row, _ in prepared])
+        connection.execute(self._database.insert_new(sources), [{"id": name, "packed": p} for name, p in texts.items()])
+        connection.execute(self._database.insert_new(cases), [row for row, _ in prepared])
         last = func.coalesce(func.max(members.c.position), 0)
         ends: dict[str, int] = {}
         rows = []
@@ -135,7 +129,7 @@ class Store:
             rows.append(
                 {"campaign": spec.campaign, "key": spec.key, "role": spec.role, "position": ends[spec.campaign]}
             )
-        connection.execute(self._insert_new(members), rows)
+        connection.execute(self._database.insert_new(members), rows)
 
     def start_runner(self) -> str:
         """Enter this process as one that claims cases; returns its name."""
@@ -146,12 +140,16 @@ class Store:
     def heartbeat(self, runner: str) -> None:
         """Say that the runner is alive. Runners on other machines know it only by this."""
         with self._database.transaction() as connection:
-            beat = runners.update().where(runners.c.id == runner).values(heartbeat=self._now())
+            beat = runners.update().where(runners.c.id == runner).values(heartbeat=self._database.now())
             if connection.execute(beat).rowcount == 0:
                 pid = os.getpid()
                 connection.execute(
                     runners.insert().values(
-                        id=runner, host=host_identity(), pid=pid, started=process_start(pid), heartbeat=self._now()
+                        id=runner,
+                        host=host_identity(),
+                        pid=pid,
+                        started=process_start(pid),
+                        heartbeat=self._database.now(),
                     )
                 )
 
@@ -185,7 +183,7 @@ class Store:
         """Open the cases of runners that have died: on this host at once, elsewhere after that long without a sign.
         What they left behind here is removed. Returns how many cases were freed."""
         with self._database.transaction() as connection:
-            silent = (self._now() - runners.c.heartbeat).label("silent")
+            silent = (self._database.now() - runners.c.heartbeat).label("silent")
             rows = connection.execute(select(*runners.c, silent)).all()
             dead = [
                 row.id
@@ -274,7 +272,7 @@ class Store:
             if connection.execute(first.values(state=DONE, runner=None, marker=None)).rowcount == 0:
                 return False
             facts = {"id": environment_id, "facts": plain["environment"]}
-            connection.execute(self._insert_new(environments), [facts])
+            connection.execute(self._database.insert_new(environments), [facts])
             connection.execute(
                 measurements.insert().values(
                     case_key=key,
@@ -284,7 +282,7 @@ class Store:
                     environment=environment_id,
                     counters=plain["counters"],
                     message=plain["message"].replace("\0", ""),
-                    finished=self._now(),
+                    finished=self._database.now(),
                 )
             )
             connection.execute(timelines.insert().values(case_key=key, points=plain["timeline"]))
@@ -343,18 +341,6 @@ class Store:
         with self._database.reading() as connection:
             points = connection.execute(select(timelines.c.points).where(timelines.c.case_key == key)).scalar()
         return tuple((at, held) for at, held in points or ())
-
-    def _now(self) -> ColumnElement[float]:
-        """The database's own clock, in seconds: machines that share it need not agree on the time."""
-        if self._database.is_sqlite:
-            return literal_column("((julianday('now') - 2440587.5) * 86400.0)")
-        return literal_column("CAST(extract(epoch from clock_timestamp()) AS double precision)")
-
-    def _insert_new(self, table: Table) -> Insert:
-        """An insert that leaves rows alone that are there already."""
-        if self._database.is_sqlite:
-            return sqlite_insert(table).on_conflict_do_nothing()
-        return postgresql_insert(table).on_conflict_do_nothing()
 
 
 def _reopen(connection: Connection, which: ColumnElement[bool]) -> int:

@@ -317,6 +317,22 @@ _one_by_one()
 """
 """On a GPU they work on all at once and hold temporaries as large as all parameters; on a CPU the two of the largest
 parameter (Adam's root and quotient) can be what the peak is made of."""
+_AS_CASES_RUN = """
+
+# As cases are run: by TensorFlow's own executor, whatever Keras would choose on a GPU.
+def _without_xla():
+    import keras
+
+    compiled = keras.Model.compile
+
+    def compile(self, *arguments, **options):
+        compiled(self, *arguments, **{**options, "jit_compile": False})
+
+    keras.Model.compile = compile
+
+
+_without_xla()
+"""
 
 
 @contextmanager
@@ -325,7 +341,11 @@ def _job_file(name: str, source: str, framework: str, steps: int, device: str, b
     on_cpu = device == CPU
     with tempfile.TemporaryDirectory(prefix="oomcast-") as folder:
         file = Path(folder) / f"{Path(name).stem}.py"
-        file.write_text(source + _AS_ON_A_CPU if on_cpu and framework == "torch" else source, encoding="utf-8")
+        if on_cpu and framework == "torch":
+            source += _AS_ON_A_CPU
+        elif framework == "keras":
+            source += _AS_CASES_RUN
+        file.write_text(source, encoding="utf-8")
         captured_by = _CAPTURED_BY.get(framework, framework) or None
         gpu = VIRTUAL_GPU if on_cpu else device
         yield Spec.read(file, device=gpu, batch_size=batch_size, steps=steps, framework=captured_by)

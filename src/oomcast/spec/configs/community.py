@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from ...errors import BadInput
 from .found import Findings, Setting, as_count, as_switch, weights_of
-from .hugging_face import attention_of, lora, precision_of, quantization_of
+from .hugging_face import attention_of, grpo_of, lora, precision_of, quantization_of
 from .launchers import deepspeed_of, fsdp_of
 from .optimizer_names import optimizer_of
 
 __all__ = ["read_axolotl", "read_llama_factory"]
 
-_PREFERENCES = {"dpo", "ipo"}
+_PREFERENCES = {"dpo": "dpo", "ipo": "dpo", "orpo": "orpo", "kto": "kto"}
 _AXOLOTL: Mapping[str, Setting] = {
     "base_model": ("model", str),
     "micro_batch_size": ("batch_size", as_count),
@@ -44,6 +44,11 @@ def read_axolotl(found: Findings) -> None:
     if given[0] == "full":
         options.update(precision="bf16", weights="bf16")
     found.switch("bfloat16"), found.switch("float16")
+    compiles = found.take("torch_compile", False)
+    if compiles == "auto":
+        found.assume("torch_compile: auto is taken as off, since axolotl asks the machine; --compile takes it as on")
+    elif as_switch(compiles):
+        options["compile"] = "model"
     if found.switch("flash_attention"):
         options["attention"] = "flash"
     elif found.switch("sdp_attention"):
@@ -136,13 +141,16 @@ def _axolotl_adapter(found: Findings) -> None:
 
 def _axolotl_objective(found: Findings) -> None:
     rl = str(found.take("rl", "")).lower()
-    if rl in _PREFERENCES:
-        found.options["objective"] = "dpo"
-        found.assume("dpo: a pair of answers a sample, both of full length; the reference model is held beside it")
+    if rl == "grpo":
+        grpo_of(found, found.part("trl"))
     elif rl:
-        raise BadInput(f"the objective rl: {rl} is not offered; supervised tuning and dpo are.")
-    if found.switch("reward_model") or found.switch("process_reward_model"):
-        found.assume("a reward model's head of one number is taken for the language model's head, which holds more")
+        if rl not in _PREFERENCES:
+            raise BadInput(f"the objective rl: {rl} is not offered; supervised tuning, dpo, orpo, kto and grpo are.")
+        found.set_objective(_PREFERENCES[rl])
+    if found.switch("reward_model"):
+        found.set_objective("reward")
+    if found.switch("process_reward_model"):
+        found.options["head"] = "token-classification"
 
 
 _LLAMA_FACTORY: Mapping[str, Setting] = {
@@ -155,6 +163,7 @@ _LLAMA_FACTORY: Mapping[str, Setting] = {
     "optim": ("optimizer", optimizer_of),
 }
 _CUTOFF = 2048
+_STAGES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
 
 
 def read_llama_factory(found: Findings) -> None:
@@ -181,13 +190,11 @@ def read_llama_factory(found: Findings) -> None:
     options["attention"] = {"fa2": "flash", "fa3": "flash", "sdpa": "sdpa", "disabled": "eager"}.get(flash)
     _factory_method(found)
     stage = str(found.take("stage", "sft")).lower()
-    if stage == "dpo":
-        options["objective"] = "dpo"
-        found.assume("dpo: a pair of answers a sample, both of full length; the reference model is held beside it")
-    elif stage in ("kto", "rm"):
-        found.assume(f"the stage {stage} is followed as supervised tuning on samples of full length")
+    if stage in _STAGES:
+        is_orpo = stage == "dpo" and found.data.get("pref_loss") in ("orpo", "simpo")
+        found.set_objective("orpo" if is_orpo else _STAGES[stage])
     elif stage not in ("sft", "pt"):
-        raise BadInput(f"the stage {stage!r} is not offered; pt, sft and dpo are.")
+        raise BadInput(f"the stage {stage!r} is not offered; pt, sft, dpo, kto and rm are.")
     if found.switch("enable_liger_kernel"):
         options["fused_loss"] = True
     deepspeed = found.take("deepspeed")
@@ -246,6 +253,15 @@ def _factory_method(found: Findings) -> None:
         options["trained_layers"] = int(layers)
     elif method != "full":
         raise BadInput(f"the finetuning_type {method!r} is not known; it is lora, oft, freeze or full.")
-    for switch in ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"):
+    for switch, optimizer in (
+        ("use_galore", "galore_adamw"),
+        ("use_apollo", "apollo_adamw"),
+        ("use_muon", "muon"),
+    ):
+        if found.switch(switch):
+            found.set_optimizer(optimizer)
+            if optimizer != "muon":
+                found.assume(f"{switch}: the optimizer projects to rank 128, whatever the file says")
+    for switch in ("use_badam", "use_adam_mini"):
         if found.switch(switch):
             found.assume(f"{switch}: its optimizer is not followed; the figures are those of {options['optimizer']}")

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import BadInput
 from .optimizer_names import optimizer_of
 
-__all__ = ["Findings", "Recipe", "Setting", "as_count", "as_number", "as_switch", "weights_of"]
+__all__ = ["SCRIPT", "Findings", "Recipe", "Setting", "as_count", "as_number", "as_switch", "weights_of"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,10 @@ _HARMLESS = re.compile(
 """Keys that change no byte of the GPU: data sets, logs, learning rates, how often something is saved."""
 
 
+SCRIPT = "(script)"
+"""The key of the script that a command line calls, beside its flags."""
+
+
 @dataclass
 class Findings:
     """Filled by one reader from the data of one file."""
@@ -101,6 +105,29 @@ class Findings:
     def set_optimizer(self, name: Any, fused: bool = False) -> None:
         if "optimizer" not in self.given:
             self.options["optimizer"] = optimizer_of(name, fused)
+
+    def set_objective(self, name: str) -> None:
+        """What is learnt, and what that means for the batch."""
+        self.options["objective"] = name
+        pair = "a pair of answers a sample, both of full length"
+        self.assume(
+            {
+                "dpo": f"dpo: {pair}; the reference model is held beside it",
+                "orpo": f"orpo: {pair}",
+                "reward": f"reward: {pair}; a head of one number",
+                "kto": "kto: answers of full length; the reference model is held beside it",
+                "grpo": "grpo: prompts and answers of full length",
+            }[name]
+        )
+
+    def any_switch(self, *keys: str) -> bool:
+        """Whether one of these is on: different scripts have different names for one thing."""
+        return True in [self.switch(key) for key in keys]
+
+    def first(self, *keys: str, default: Any = None) -> Any:
+        """The value of the first of these keys that has one; all count as followed."""
+        values = [self.take(key) for key in keys]
+        return next((value for value in values if value is not None), default)
 
     def without_effect(self, keys: Iterable[str]) -> None:
         self._used.update(keys)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import BadInput
-from .found import Findings, Setting, as_count, as_switch, weights_of
+from .found import SCRIPT, Findings, Setting, as_count, as_number, as_switch, weights_of
 from .launchers import deepspeed_of, fsdp_of
 from .optimizer_names import optimizer_of
 
-__all__ = ["attention_of", "precision_of", "quantization_of", "read_adapter", "read_arguments", "read_trl"]
+__all__ = ["attention_of", "grpo_of", "precision_of", "quantization_of", "read_adapter", "read_arguments", "read_trl"]
 
 _ARGUMENTS: Mapping[str, Setting] = {
     "model_name_or_path": ("model", str),
@@ -47,13 +47,103 @@ def read_arguments(found: Findings) -> None:
     options["precision"] = precision_of(found.switch("bf16"), found.switch("fp16"), "fp32")
     if found.switch("tf32") and options["precision"] == "fp32":
         options["precision"] = "tf32"
+    if found.switch("torch_compile"):
+        options["compile"] = "model"
     if "seq_len" not in options:
         options["seq_len"] = _LANGUAGE_MODELLING_TOKENS
         found.assume(
             f"samples have {_LANGUAGE_MODELLING_TOKENS:,} tokens, what run_clm cuts at where no length is given"
         )
+    _tuning(found)
+    _by_script(found)
     _spread(found)
     found.without_effect(("gradient_checkpointing_kwargs", "deepspeed_plugin", "logging_dir", "fp16_opt_level"))
+
+
+def _tuning(found: Findings) -> bool:
+    """Adapter and quantised weights, by the names that TRL, peft's examples and scripts made after them have; whether
+    the weights are quantised."""
+    options = found.options
+    use_qlora = found.switch("use_qlora")
+    bits = str(found.first("quant_bit", "bits", default=4 if use_qlora else ""))
+    options["quantization"] = quantization_of(
+        four=found.any_switch("load_in_4bit", "use_4bit_quantization", "use_4bit") or (use_qlora and bits == "4"),
+        eight=found.any_switch("load_in_8bit", "use_8bit_quantization", "use_8bit") or (use_qlora and bits == "8"),
+        kind=found.first("bnb_4bit_quant_type", "quant_type", default="nf4"),
+        double=found.any_switch(
+            "use_bnb_nested_quant", "use_nested_quant", "bnb_4bit_use_double_quant", "double_quant"
+        ),
+    )
+    has_adapter = found.any_switch("use_peft", "use_peft_lora", "use_lora") or use_qlora
+    rank, targets = found.first("lora_r", "lora_rank", default=16), found.take("lora_target_modules")
+    kept = found.take("lora_modules_to_save")
+    found.without_effect(("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage_dtype", "lora_dropout"))
+    if has_adapter:
+        options["adapter"] = lora(rank, targets, modules_to_save=kept)
+    elif options["quantization"]:
+        raise BadInput(
+            "the file quantises the weights and trains them all (no use_peft); quantised weights need an adapter."
+        )
+    if options["quantization"]:
+        options.setdefault("weights", "bf16")
+    return options["quantization"] is not None
+
+
+_HEADS_OF_SCRIPTS = {
+    "run_glue": "sequence-classification", "run_xnli": "sequence-classification",
+    "run_classification": "sequence-classification", "run_ner": "token-classification",
+    "run_qa": "question-answering", "run_mlm": "masked-lm", "run_clm": "causal-lm",
+}  # fmt: skip
+_OBJECTIVES = ("dpo", "orpo", "kto", "reward", "grpo")
+
+
+def _by_script(found: Findings) -> None:
+    """What the script of a command line trains, by its name: transformers' examples, `trl dpo`, `dpo.py`."""
+    script = str(found.take(SCRIPT, ""))
+    if not script:
+        return
+    name = script.rpartition("/")[2].removesuffix(".py").lower()
+    if name.removesuffix("_no_trainer") in _HEADS_OF_SCRIPTS:
+        found.options["head"] = _HEADS_OF_SCRIPTS[name.removesuffix("_no_trainer")]
+        return
+    words = name.replace("-", "_").split("_")
+    if "ppo" in words or "rloo" in words:
+        raise BadInput(f"{script} trains with several models (ppo, rloo), which is not offered.")
+    objective = next((one for one in _OBJECTIVES if any(word.startswith(one) for word in words)), None)
+    if objective == "grpo":
+        grpo_of(found, found.data)
+    elif objective is not None and "objective" not in found.options:
+        found.set_objective(objective)
+
+
+def grpo_of(found: Findings, settings: Mapping[str, Any]) -> None:
+    """TRL's settings of GRPO: lengths, how many answers are generated at once, who generates them."""
+    keys = ("max_prompt_length", "max_completion_length", "num_generations", "steps_per_generation", "beta", "use_vllm",
+            "vllm_mode", "vllm_gpu_memory_utilization", "temperature", "reward_funcs", "reward_weights", "epsilon",
+            "num_iterations", "log_completions", "loss_type", "top_p", "top_k", "scale_rewards")  # fmt: skip
+    found.without_effect(keys)
+    options = found.options
+    found.set_objective("grpo")
+    if settings.get("max_prompt_length") is not None:
+        options["seq_len"] = as_count(settings["max_prompt_length"])
+    else:
+        options["seq_len"] = _PROMPT_TOKENS
+        found.assume(f"prompts have {_PROMPT_TOKENS} tokens, since the file does not say; --seq-len counts more")
+    options["new_tokens"] = as_count(settings.get("max_completion_length") or _ANSWER_TOKENS)
+    batches = as_count(settings.get("steps_per_generation") or options.get("accumulation") or 1)
+    options["rollouts"] = as_count(options.get("batch_size", 8)) * batches
+    if as_number(settings.get("beta") or 0) > 0:
+        options["reference_model"] = True
+    if as_switch(settings.get("use_vllm", False) or settings.get("vllm_mode") is not None):
+        if settings.get("vllm_mode", "colocate") == "server":
+            found.assume("vLLM generates on other GPUs: its memory is not in the figures")
+            options["rollouts"] = 1
+        else:
+            options["vllm_share"] = as_number(settings.get("vllm_gpu_memory_utilization") or _VLLM_SHARE)
+
+
+_PROMPT_TOKENS, _ANSWER_TOKENS, _VLLM_SHARE = 512, 256, 0.3
+"""Of TRL: what max_prompt_length was while it had it, max_completion_length, vllm_gpu_memory_utilization."""
 
 
 def _spread(found: Findings) -> None:
@@ -86,40 +176,30 @@ def read_trl(found: Findings) -> None:
         found.assume("the batch size is 8, TrainingArguments' default")
     fp16 = found.switch("fp16")
     options["precision"] = precision_of(found.switch("bf16", not fp16), fp16, "fp32")
-    if "weights" not in options and found.take("load_in_4bit") is None:
-        options["weights"] = "fp32"
-        found.assume("the weights are loaded in float32, TRL's default")
     if "seq_len" not in options:
         options["seq_len"] = _LANGUAGE_MODELLING_TOKENS
         found.assume(f"samples have {_LANGUAGE_MODELLING_TOKENS:,} tokens, TRL's max_length")
-    options["quantization"] = quantization_of(
-        four=found.switch("load_in_4bit"),
-        eight=found.switch("load_in_8bit"),
-        kind=found.take("bnb_4bit_quant_type", "nf4"),
-        double=found.switch("use_bnb_nested_quant"),
-    )
-    use_peft = found.switch("use_peft")
-    rank, targets = found.take("lora_r", 16), found.take("lora_target_modules")
-    if use_peft:
-        options["adapter"] = lora(rank, targets, modules_to_save=found.take("lora_modules_to_save"))
-        if options["quantization"]:
-            options.setdefault("weights", "bf16")
-            options["trained_weights"] = "bf16"  # TRL casts adapters on quantised weights to bfloat16
-    elif options["quantization"]:
-        raise BadInput(
-            "the file quantises the weights and trains them all (no use_peft); quantised weights need an adapter."
-        )
-    if any(found.take(key) is not None for key in ("num_generations", "max_completion_length", "reward_funcs")):
-        raise BadInput("the file is of a trainer that generates while it trains (GRPO, RLOO), which is not offered.")
-    if found.take("beta") is not None or found.take("loss_type") in ("sigmoid", "ipo", "hinge"):
-        options["objective"] = "dpo"
-        found.assume("dpo: a pair of answers a sample, both of full length; the reference model is held beside it")
+    if _tuning(found) and "adapter" in options:
+        options["trained_weights"] = "bf16"  # TRL casts adapters on quantised weights to bfloat16
+    keys = ("num_generations", "max_completion_length", "reward_funcs")
+    if any(found.data.get(key) is not None for key in keys):
+        grpo_of(found, found.data)
+    elif found.data.get("desirable_weight") is not None or found.data.get("undesirable_weight") is not None:
+        found.set_objective("kto")
+    elif found.take("beta") is not None or found.take("loss_type") in ("sigmoid", "ipo", "hinge"):
+        found.set_objective("dpo")
+        if found.switch("precompute_ref_log_probs"):
+            options["reference_model"] = False
+    _by_script(found)
+    if "weights" not in options:
+        options["weights"] = "fp32"
+        found.assume("the weights are loaded in float32, TRL's default")
     if found.switch("use_liger_kernel") or found.switch("use_liger"):
         options["fused_loss"] = True
     if found.switch("packing"):
         found.assume("packing fills every sample to the full length")
     _spread(found)
-    found.without_effect(("gradient_checkpointing_kwargs", "loss_type", "peft_config", "packing_strategy"))
+    found.without_effect(("gradient_checkpointing_kwargs", "loss_type", "peft_config", "packing_strategy", "beta"))
 
 
 def lora(rank: Any, targets: Any, **others: Any) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def read_torchtune(found: Findings) -> None:
     if found.switch("enable_activation_offloading"):
         found.assume("activations that torchtune offloads to the host are counted on the GPU")
     if found.switch("compile"):
-        found.assume("the job compiles its model: the figures are those of the same job without compiling")
+        options["compile"] = "blocks"  # torchtune/training/_compile.py: each layer by itself
     if any(word in str(found.data) for word in ("dpo", "ppo", "DPOLoss", "grpo")):
         raise BadInput("the file is of a preference or reinforcement recipe of torchtune, which is not offered.")
     found.without_effect(("fsdp_cpu_offload", "packed", "custom_sharded_layers", "cpu_offload", "gradient_clipping"))
@@ -184,8 +184,8 @@ def fabric_precision(value: Any) -> tuple[str, str]:
 
 # -------- Lightning's command line
 
-_MODEL_KEYS = ("model_name_or_path", "model_name", "pretrained_model_name_or_path", "pretrained_model", "backbone",
-               "backbone_name", "arch", "encoder_name")  # fmt: skip
+_BACKBONES = ("backbone", "backbone_name", "arch", "encoder_name")
+_MODEL_KEYS = ("model_name_or_path", "model_name", "pretrained_model_name_or_path", "pretrained_model", *_BACKBONES)
 _BATCH_KEYS = ("batch_size", "train_batch_size", "batch_size_train", "per_device_train_batch_size")
 _LENGTH_KEYS = ("max_seq_length", "max_length", "seq_len", "sequence_length", "max_seq_len", "block_size")
 
@@ -209,7 +209,7 @@ def read_lightning(found: Findings) -> None:
         ("batch_size", _BATCH_KEYS, as_count),
         ("seq_len", _LENGTH_KEYS, as_count),
     ):
-        named = next((settings[key] for key in keys if settings.get(key) is not None), None)
+        named = next((settings[key] for key in keys if _counts(key, settings.get(key))), None)
         if named is not None:
             options[option] = read(named)
     optimizer = found.take("optimizer")
@@ -218,6 +218,12 @@ def read_lightning(found: Findings) -> None:
     if model.get("class_path"):
         found.assume(f"{model['class_path']} is the user's own class and is not run: the model stands in for it")
     found.without_effect(("seed_everything", "ckpt_path", "lr_scheduler", "config", "optimizer"))
+
+
+def _counts(key: str, value: Any) -> bool:
+    """Whether an argument says something. A backbone such as resnet18 is a part of an image model, and no language
+    model's name, which has its owner before a slash."""
+    return value is not None and (key not in _BACKBONES or "/" in str(value))
 
 
 def _settings(part: Mapping[str, Any]) -> Mapping[str, Any]:

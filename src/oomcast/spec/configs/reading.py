@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import BadInput, UnreadableFile
 from .community import read_axolotl, read_llama_factory
-from .found import Findings, Recipe
+from .found import SCRIPT, Findings, Recipe
 from .hugging_face import read_adapter, read_arguments, read_trl
 from .launchers import read_accelerate, read_deepspeed
 from .native import read_lightning, read_litgpt, read_torchtune
@@ -43,11 +43,17 @@ def _is_litgpt(data: Mapping[str, Any]) -> bool:
 
 
 def _is_lightning(data: Mapping[str, Any]) -> bool:
+    """By its trainer; without one by a class of the user's for the model and one for the data."""
     inner = data.get("fit")
-    return isinstance((inner if isinstance(inner, Mapping) else data).get("trainer"), Mapping)
+    parts = inner if isinstance(inner, Mapping) else data
+    classes = [parts.get(name) for name in ("model", "data")]
+    return isinstance(parts.get("trainer"), Mapping) or all(
+        isinstance(part, Mapping) and "class_path" in part for part in classes
+    )
 
 
 _TRL_KEYS = ("use_peft", "max_length", "max_seq_length", "packing", "beta", "lora_r", "dataset_mixture")
+_TRL_COMMANDS = ("sft", "dpo", "orpo", "kto", "grpo", "reward", "rloo")
 _ARGUMENT_KEYS = ("model_name_or_path", "per_device_train_batch_size", "config_name", "output_dir")
 FORMATS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], Callable[[Findings], None]], ...] = (
     ("peft", _has("peft_type"), read_adapter),
@@ -69,7 +75,8 @@ def read_configuration(path: str, given: Collection[str] = ()) -> Recipe:
     place = Path(path)
     data = _data(place)
     if place.suffix == ".sh":
-        named = "TRL" if _has("use_peft", "max_length", "packing")(data) else "TrainingArguments"
+        is_trl = data[SCRIPT] in _TRL_COMMANDS or _has("use_peft", "max_length", "packing")(data)
+        named = "TRL" if is_trl else "TrainingArguments"
         return _read(named, next(read for name, _, read in FORMATS if name == named), data, place, given)
     for name, knows, read in FORMATS:
         if knows(data):
@@ -156,17 +163,45 @@ def _yaml(text: str, place: Path) -> Any:
 
 
 def _arguments(text: str, place: Path) -> Mapping[str, Any]:
-    """The flags behind the first Python file, or behind `trl sft`, of a shell script; variables stay as they are."""
+    """The flags behind the first Python file, or behind `trl sft`, of a shell script."""
     joined = re.sub(r"\\\s*\n", " ", text)
+    variables: dict[str, str] = {}
     for line in joined.splitlines():
+        _note_assignment(line, variables)
         try:
-            words = shlex.split(line, comments=True)
+            words = shlex.split(_with_values(line, variables), comments=True)
         except ValueError:
             continue
-        starts = [number for number, word in enumerate(words) if word.endswith(".py") or word in ("sft", "dpo")]
+        starts = [number for number, word in enumerate(words) if word.endswith(".py") or word in _TRL_COMMANDS]
         if starts and any(word.startswith("--") for word in words[starts[-1] :]):
-            return _flags(words[starts[-1] + 1 :])
+            return {**_flags(words[starts[-1] + 1 :]), SCRIPT: words[starts[-1]]}
     raise BadInput(f"{place.name} calls no Python file with --flags; a command such as python run_clm.py --… is read.")
+
+
+_ASSIGNMENT = re.compile(r"(\s*)(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;]*)\s*(?:#.*|;.*)?$")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{(\w+)(?::?-([^}]*))?\})")
+
+
+def _note_assignment(line: str, variables: dict[str, str]) -> None:
+    """`NAME=value` of a script. What stands in a branch (it is indented) counts where nothing was set before it; what
+    depends on the script's own arguments does not count."""
+    found = _ASSIGNMENT.match(line)
+    if found is None:
+        return
+    indent, name, value = found.groups()
+    value = _with_values(value.strip("\"'"), variables)
+    if "$" not in value and "`" not in value and not (indent and name in variables):
+        variables[name] = value
+
+
+def _with_values(text: str, variables: Mapping[str, str]) -> str:
+    """With the values of variables, or the defaults that `${NAME:-default}` tells; others stay as they are."""
+
+    def value(found: re.Match[str]) -> str:
+        named = variables.get(found[1] or found[2], found[3])
+        return found[0] if named is None else named
+
+    return _VARIABLE.sub(value, text)
 
 
 def _flags(words: list[str]) -> dict[str, Any]:

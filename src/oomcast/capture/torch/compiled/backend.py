@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch._dynamo.exc import RestartAnalysis
 from torch._functorch import config as _functorch_config
 from torch._inductor import config as _inductor_config
 from torch._inductor.compile_fx import compile_fx
 
 from .findings import Findings
-from .generated import runnable
+from .generated import in_graph_pool, runnable
 from .lowering import inductor_code, partitioning_on, source_line
 from .target import Target
+from .timing import time_products
 from .tracing import modes_aside, on_stand_in
 
 if TYPE_CHECKING:
@@ -24,15 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["InductorBackend"]
 
 
-_TUNED = "kernels that would be timed on the GPU are not: torch's own are taken, and the timing runs are not counted"
-_NOT_FOLLOWED = {
-    "triton.cudagraphs": "the memory pools of CUDA graphs (reduce-overhead) are not followed",
-    "max_autotune": _TUNED,
-    "max_autotune_gemm": _TUNED,
-    "max_autotune_pointwise": _TUNED,
-    "coordinate_descent_tuning": _TUNED,
-}
-"""Settings of Inductor that need a GPU, and what is told instead."""
+_TIMED = (
+    "max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning", "benchmark_fusion",
+    "triton.multi_kernel",
+)  # fmt: skip
+"""Settings by which Inductor times kernels on the GPU."""
+_TIMED_PRODUCTS = ("max_autotune", "max_autotune_gemm")
+_GRAPHS = "triton.cudagraphs"
+_BESIDE_MEMORY = ("cpp_wrapper", "benchmark_kernel")
+"""In which language the code is written, and what it is tried out with: its buffers are the same."""
 
 
 class InductorBackend:
@@ -52,11 +55,7 @@ class InductorBackend:
         recorder: Recorder,
         findings: Findings,
     ) -> None:
-        asked = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
-        for name, sentence in _NOT_FOLLOWED.items():
-            if asked.get(name):
-                target.tell(f"torch.compile: {sentence}")
-        self.config: dict[str, Any] = {name: value for name, value in asked.items() if name not in _NOT_FOLLOWED}
+        self.config: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
         self._dynamic = dynamic
         self._target = target
         self._recorder = recorder
@@ -81,25 +80,62 @@ class InductorBackend:
                 partitioning_on(self._target.device_type),
                 _functorch_config.patch(enable_autograd_cache=False),
             ):
-                inner: Any = self._inner
-                compiled: Any = compile_fx(graph, inputs, inner_compile=inner, config_patches=self.config)
+                asked = self._asked()
+                inner: Any = functools.partial(self._inner, asked)
+                compiled: Any = compile_fx(graph, inputs, inner_compile=inner, config_patches=self._taken())
                 return compiled
+        except RestartAnalysis:
+            raise  # Dynamo is to trace once more: with sizes that it took for numbers, for example
         except Exception as error:
             return self._findings.eager(_where(as_it_was), error, as_it_was.forward)
 
-    def _inner(self, graph: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[[list[Any]], Any]:
+    def _asked(self) -> frozenset[str]:
+        """What of the job's settings needs a GPU: set for this region, or for the process by `torch._inductor.config`.
+
+        It is told once it is known that something is compiled with them.
+        """
+        with _inductor_config.patch(self.config):
+            asked = frozenset(name for name in (*_TIMED, _GRAPHS) if getattr(_inductor_config, name))
+        if asked.intersection(_TIMED):
+            self._target.tell(
+                "torch.compile: kernels that would be timed on the GPU are not: torch's own are taken; of the timing "
+                "runs, the operands of matmuls are counted"
+            )
+        if _GRAPHS in asked:
+            self._target.tell(
+                "torch.compile: CUDA graphs (reduce-overhead): what compiled code allocates comes from a pool of its "
+                "own, which nothing else uses"
+            )
+        return asked
+
+    def _taken(self) -> dict[str, Any]:
+        return {**self.config, **dict.fromkeys((*_TIMED, _GRAPHS, *_BESIDE_MEMORY), False)}
+
+    def _inner(
+        self, asked: frozenset[str], graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
+    ) -> Callable[[list[Any]], Any]:
         is_backward, is_inference = options.get("is_backward", False), options.get("is_inference", False)
         as_it_was = _copy(graph)
         try:
             # A backward is compiled when it is first called, outside of all that was in place for the forward.
-            with modes_aside(), self._target.compiling(), _inductor_config.patch(self.config):
+            with (
+                self._findings.compiling(),
+                modes_aside(),
+                self._target.compiling(),
+                _inductor_config.patch(self._taken()),
+            ):
                 code = inductor_code(
                     graph, inputs, self._target.device_type, is_backward=is_backward, is_inference=is_inference
                 )
+            run = runnable(code, self._recorder, self._target.device_type)
         except Exception as error:
+            if not is_backward:
+                raise  # the region as a whole: its graph as Dynamo traced it holds what eager code holds
             on_stand_in(as_it_was)
-            return _boxed(self._findings.eager(_where(as_it_was), error, fx.Interpreter(as_it_was).run))
-        return runnable(code, self._recorder, self._target.device_type)
+            return _boxed(self._findings.eager(_where(as_it_was), error, fx.Interpreter(as_it_was).boxed_run))
+        if asked.intersection(_TIMED_PRODUCTS):
+            time_products(code.products, self._target, self._recorder)
+        return in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder) if _GRAPHS in asked else run
 
 
 def _copy(graph: fx.GraphModule) -> fx.GraphModule:
@@ -108,14 +144,8 @@ def _copy(graph: fx.GraphModule) -> fx.GraphModule:
 
 def _boxed(call: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """Called with a list that it empties, as AOTAutograd has it."""
-
-    def run(args: list[Any]) -> Any:
-        taken = list(args)
-        args.clear()
-        return call(*taken)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 def _where(graph: fx.GraphModule) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +30,25 @@ class Findings:
         self._ledger = ledger
         self._eager: dict[str, _EagerRegion] = {}
         self._breaks: dict[str, None] = {}
+        self._compiling, self._since, self._spent = 0, 0.0, 0.0
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Around what torch does to compile; within another, it is counted once."""
+        if not self._compiling:
+            self._since = time.monotonic()
+        self._compiling += 1
+        try:
+            yield
+        finally:
+            self._compiling -= 1
+            if not self._compiling:
+                self._spent += time.monotonic() - self._since
+
+    @property
+    def seconds(self) -> float:
+        """What compiling has taken so far."""
+        return self._spent + (time.monotonic() - self._since if self._compiling else 0.0)
 
     def eager(self, where: str, error: BaseException, call: Callable[..., Any]) -> Callable[..., Any]:
         """A region that torch could not compile here: it is called as it is, and its memory counted."""

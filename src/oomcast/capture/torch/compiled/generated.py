@@ -12,18 +12,19 @@ import cmath
 import ctypes
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._inductor.codegen import memory_planning
 from torch._inductor.select_algorithm import extern_kernels
+from torch._subclasses.fake_tensor import FakeTensor
 
-from ..devices import to_real_device
+from ..devices import is_virtual, to_real_device
 from ..recorder import Recorder
 from .lowering import GraphCode
 
-__all__ = ["runnable"]
+__all__ = ["in_graph_pool", "runnable"]
 
 
 def runnable(code: GraphCode, recorder: Recorder, device_type: str) -> Callable[[list[Any]], Any]:
@@ -40,6 +41,39 @@ def runnable(code: GraphCode, recorder: Recorder, device_type: str) -> Callable[
             return call(args)
         finally:
             recorder.scope.pinned = None
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+_GRAPH_POOL = 1 << 15
+"""Stands for the pool that all CUDA graphs of compiled code share, as a stream does (`graphs.py`)."""
+
+
+def in_graph_pool(
+    call: Callable[[list[Any]], Any], static: Sequence[int], recorder: Recorder
+) -> Callable[[list[Any]], Any]:
+    """The same code as CUDA graphs run it: its blocks come from the graphs' own pool.
+
+    Inputs whose address may change from call to call are copied to one that does not
+    (torch/_inductor/cudagraph_trees.py, `CUDAGraphNode._allocate_and_copy_recording_inputs`); parameters, and what a
+    forward saved, stay where they are.
+    """
+    fixed: dict[tuple[Any, ...], Any] = {}
+
+    def run(args: list[Any]) -> Any:
+        before, recorder.ledger.stream = recorder.ledger.stream, _GRAPH_POOL
+        try:
+            for place, value in enumerate(args):
+                if place not in static and isinstance(value, FakeTensor) and is_virtual(value.fake_device):
+                    form = (place, tuple(value.shape), value.stride(), value.dtype)
+                    if form not in fixed:
+                        options = {"dtype": value.dtype, "device": value.fake_device}
+                        fixed[form] = recorder.run_fake(_EMPTY_STRIDED, (), (value.shape, value.stride()), options)
+                        recorder.hold("inductor: a graph's input", fixed[form])
+            return call(args)
+        finally:
+            recorder.ledger.stream = before
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

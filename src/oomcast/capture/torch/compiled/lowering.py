@@ -9,6 +9,7 @@ are fake CUDA tensors, which serve as long as nobody differentiates.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch import partitioners
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx as _compile_fx
 from torch._inductor.debug import DebugContext
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.graph import GraphLowering
-from torch._inductor.ir import IRNode
+from torch._inductor.ir import ExternKernelOut, IRNode
 from torch._inductor.utils import set_tracing_context_output_strides
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor
@@ -45,6 +47,8 @@ class GraphCode:
     """By the name of a buffer: the module and the source line that it was made for."""
     constants: dict[str, Any] = field(default_factory=dict)
     """Tensors that the graph holds, by the names that the code knows them by."""
+    products: tuple[tuple[int, ...], ...] = ()
+    """For each matmul that is left to a library: the bytes of its operands and of its result."""
 
 
 def inductor_code(
@@ -72,7 +76,7 @@ def inductor_code(
                 lowering.run(*inputs)
                 _report_strides(lowering, inputs)
                 wrapper, _ = lowering.codegen()
-    return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants))
+        return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants), _products(lowering))
 
 
 def _report_strides(lowering: GraphLowering, inputs: Sequence[Any]) -> None:
@@ -95,6 +99,23 @@ def _report_strides(lowering: GraphLowering, inputs: Sequence[Any]) -> None:
 def _shape_env(inputs: Sequence[Any]) -> ShapeEnv | None:
     mode = detect_fake_mode(inputs)
     return mode.shape_env if mode is not None else None
+
+
+_MATMULS = ("extern_kernels.mm", "extern_kernels.addmm", "extern_kernels.bmm", "extern_kernels.baddbmm")
+
+
+def _products(lowering: GraphLowering) -> tuple[tuple[int, ...], ...]:
+    found = []
+    for operation in lowering.operations:
+        if isinstance(operation, ExternKernelOut) and operation.python_kernel_name in _MATMULS:
+            tensors = [*operation.inputs, operation]
+            found.append(tuple(_nbytes(tensor, lowering) for tensor in tensors if isinstance(tensor, IRNode)))
+    return tuple(found)
+
+
+def _nbytes(tensor: IRNode, lowering: GraphLowering) -> int:
+    elements = math.prod(lowering.sizevars.optimization_hints(tensor.get_size()))
+    return int(elements) * tensor.get_dtype().itemsize
 
 
 # -------- From the stand-in to CUDA
@@ -141,7 +162,11 @@ def _moved(value: Any, device_type: str) -> Any:
 
 @contextlib.contextmanager
 def partitioning_on(device_type: str) -> Iterator[None]:
-    """The joint graph of forward and backward is on the target when Inductor's passes see it and cut it in two."""
+    """The joint graph of forward and backward is on the target when Inductor's passes see it and cut it in two.
+
+    Random operators that run again in backward (attention in a checkpointed block) get the generator's state of their
+    forward, which needs CUDA's generators and holds a few bytes: they run without it here.
+    """
     partition = _compile_fx.partition_fn
 
     def on_target(graph: fx.GraphModule, joint_inputs: Any, **options: Any) -> Any:
@@ -150,6 +175,7 @@ def partitioning_on(device_type: str) -> Iterator[None]:
 
     with Patches() as patches:
         patches.set(_compile_fx, "partition_fn", on_target)
+        patches.set(partitioners, "functionalize_rng_ops", lambda joint, forward, backward, *_: (forward, backward))
         yield
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     from ..machine import VirtualGpu
     from .backend import InductorBackend
 
-__all__ = ["CompiledRegions"]
+__all__ = ["CompiledRegions", "other_torch"]
+
+_OLDEST, _NEWEST = (2, 13), (2, 13)
+"""Versions of torch whose Dynamo, AOTAutograd and Inductor were tried here: what is replaced in them is private, and
+changes from one version to the next."""
 
 
 class CompiledRegions:
@@ -42,6 +47,9 @@ class CompiledRegions:
         """What is compiled for; None is the host itself, for comparisons with a real run there."""
         self.eager_because = ""
         """Why nothing is compiled here: the job then runs as eager code, and is told so. Empty: it is compiled."""
+
+        self.around_modules: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
+        """Given how a compiled module is called, how it is to be called."""
 
     @property
     def is_used(self) -> bool:
@@ -75,10 +83,9 @@ class CompiledRegions:
         fused = as_compiled(model, self._virtual.recorder)
         if fused is not model:
             return fused
-        if self.eager_because:
-            self._virtual.ledger.assume(
-                f"torch.compile: the memory of eager execution is taken, since {self.eager_because}"
-            )
+        because = self.eager_because or other_torch(torch.__version__)
+        if because:
+            self._virtual.ledger.assume(f"torch.compile: the memory of eager execution is taken, since {because}")
             return model
         inductor = self._backend(mode, options, dynamic)
         with self._virtual.scope.hooks_aside():  # torch warns of global hooks
@@ -101,6 +108,8 @@ class CompiledRegions:
             import torch._inductor.config
 
             torch._inductor.config.compile_threads = 1  # no pool of processes: no kernel is built
+            import torch._inductor.cudagraph_trees  # looks, when it is loaded, whether torch is built with CUDA
+
             from .backend import InductorBackend
             from .target import Target
             from .tracing import let_dynamo_trace, make_tables
@@ -121,7 +130,7 @@ class CompiledRegions:
         def run(module: OptimizedModule, *args: Any, **kwargs: Any) -> Any:
             return self._region(functools.partial(call, module), module._orig_mod)(*args, **kwargs)
 
-        self._patches.set(OptimizedModule, "__call__", run)
+        self._patches.set(OptimizedModule, "__call__", self.around_modules(run))
 
     def _region(self, call: Callable[..., Any], module: nn.Module | None) -> Callable[..., Any]:
         """A compiled callable; `module` where it is called in the place of that module's own forward."""
@@ -134,6 +143,15 @@ class CompiledRegions:
                 return call(*args, **kwargs)
 
         return run
+
+
+def other_torch(version: str) -> str:
+    """Why code compiled by this version of torch cannot be followed; empty where it can."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if _OLDEST <= numbers <= _NEWEST:
+        return ""
+    tested = sorted({".".join(map(str, version)) for version in (_OLDEST, _NEWEST)})
+    return f"compiled code was tested with torch {' to '.join(tested)} only, and {version} is installed"
 
 
 def _suppressing_errors() -> Any:

@@ -80,7 +80,14 @@ class Target:
 
     def compiling(self) -> AbstractContextManager[None]:
         """Inductor compiles for the target meanwhile."""
-        return contextlib.nullcontext() if self.gpu is None else _compiling_for(self.gpu, self.tell)
+        return _compiling_for_host() if self.gpu is None else _compiling_for(self.gpu, self.tell)
+
+
+@contextlib.contextmanager
+def _compiling_for_host() -> Iterator[None]:
+    with Patches() as patches:
+        _make_patterns_on_host(patches)
+        yield
 
 
 @contextlib.contextmanager
@@ -103,6 +110,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
         patches.set(torch, "tensor", _tensor)
         patches.set(torch.Tensor, "copy_", _copy_to)
         patches.set(torch.Tensor, "__getitem__", _part_of)
+        patches.set(torch.Tensor, "__invert__", _inverted)
         answers = {"has_triton": has_triton, "triton_hash_with_backend": ""}
         for module in _asking_modules():
             for name, answer in answers.items():
@@ -129,15 +137,25 @@ def _replace_measurements(patches: Patches, tell: Callable[[str], None]) -> None
     patches.set(pad_mm, "should_pad", should_pad)
 
 
-def _make_patterns_on_host(patches: Patches) -> None:
-    """The patterns that Inductor's passes look for are traced with small tensors, which need not be on the GPU."""
-    for passes in (pre_grad, joint_graph, post_grad):
-        make = passes.lazy_init
+_PATTERNS: tuple[tuple[Any, Any], ...] = tuple(
+    (passes, passes.lazy_init) for passes in (pre_grad, joint_graph, post_grad)
+)
 
-        def on_host(input_device: Any = None, _make: Any = make) -> Any:
+
+def _make_patterns_on_host(patches: Patches) -> None:
+    """The patterns that Inductor's passes look for are traced with small tensors, which need not be on the GPU.
+
+    torch makes them once for each device that it is told, and refuses to register the same ones for a second: they are
+    made once a process, whatever is compiled for.
+    """
+    for passes, make in _PATTERNS:
+
+        def on_host(*devices: Any, _make: Any = make) -> Any:
+            if _make.cache_info().currsize:
+                return None
             with Patches() as meanwhile:
                 meanwhile.set(torch.cuda, "is_available", lambda: False)
-                return _make(torch.device("cpu"))
+                return _make(*(torch.device("cpu") if isinstance(d, torch.device) else d for d in devices))
 
         patches.set(passes, "lazy_init", on_host)
 
@@ -186,13 +204,41 @@ def _copy_to(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fa
 
 
 _getitem = torch.Tensor.__getitem__
+_invert = torch.Tensor.__invert__
 
 
 def _part_of(tensor: torch.Tensor, index: Any) -> Any:
-    """Indexing asks C++ for the device too. Inductor looks up the seeds of its random numbers (dropout) by it."""
-    if type(index) is int and tensor.device.type == "cuda":
-        return torch.ops.aten.select.int(tensor, 0, index)
-    return _getitem(tensor, index)
+    """Indexing asks C++ for the device too: the same by operators, as torch itself takes an index apart."""
+    if tensor.device.type != "cuda":
+        return _getitem(tensor, index)
+    parts = index if isinstance(index, tuple) else (index,)
+    result, dimension = tensor, 0
+    gathered: list[torch.Tensor | None] = []
+    for place, part in enumerate(parts):
+        if part is Ellipsis:
+            dimension = result.dim() - sum(later is not None for later in parts[place + 1 :])
+        elif part is None:
+            result, dimension = torch.ops.aten.unsqueeze.default(result, dimension), dimension + 1
+        elif isinstance(part, slice):
+            if part != slice(None):
+                result = torch.ops.aten.slice.Tensor(result, dimension, part.start, part.stop, part.step or 1)
+            dimension += 1
+        elif isinstance(part, torch.Tensor):
+            gathered += [None] * (dimension - len(gathered)) + [part]
+            dimension += part.dim() if part.dtype in (torch.bool, torch.uint8) else 1
+        elif isinstance(part, (int, torch.SymInt)):
+            result = torch.ops.aten.select.int(result, dimension, part)
+        else:
+            return _getitem(tensor, index)
+    return torch.ops.aten.index.Tensor(result, gathered) if gathered else result
+
+
+def _inverted(tensor: torch.Tensor) -> torch.Tensor:
+    """`~tensor`, which asks C++ for the device as well."""
+    if tensor.device.type != "cuda":
+        return _invert(tensor)
+    inverted: torch.Tensor = torch.ops.aten.bitwise_not.default(tensor)
+    return inverted
 
 
 def _asking_modules() -> list[Any]:

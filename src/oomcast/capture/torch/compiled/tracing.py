@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
@@ -11,14 +13,17 @@ from typing import Any
 import torch
 import torch._dynamo.utils as _dynamo_utils
 from torch import fx
+from torch._dynamo import compiled_autograd as _compiled_autograd
 from torch._dynamo import convert_frame as _convert_frame
 from torch._dynamo import trace_rules
-from torch._dynamo.exc import InternalTorchDynamoError
+from torch._dynamo.exc import InternalTorchDynamoError, Unsupported
 from torch._dynamo.variables import builder as _builder
 from torch._dynamo.variables import torch_function as _torch_function
+from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer as _optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ....trace import builder as trace_builder
@@ -42,17 +47,22 @@ def let_dynamo_trace(patches: Patches, functions: VirtualDevice, findings: Findi
     _hide_modes(patches, findings)
     _translate_devices(patches, functions)
     _take_fakes_for_tensors(patches)
+    _make_states_on_gpu(patches, functions)
+    _leave_autograd_as_it_is(patches, functions)
 
 
-_TRACED = ("cuda.py", "amp.py")
+_TRACED = ("cuda.py", "amp.py", "answers.py")
 """Stand in for functions of torch that code calls; short, and answered as Python."""
 
 
+_OURS = str(Path(__file__).parents[1])
+
+
 def _skip_our_files(patches: Patches) -> None:
-    """Where a compiled region calls torch eagerly, the virtual GPU's own code runs: that is not to be compiled."""
-    here = Path(__file__).parents[1]
-    ours = [str(path) for path in here.rglob("*.py") if path.name not in _TRACED]
-    ours.append(str(Path(trace_builder.__file__)))
+    """Where a compiled region calls torch eagerly, the virtual GPU's own code runs: it is not compiled, nor what it
+    calls of Python's own."""
+    ours = [str(path) for path in Path(_OURS).rglob("*.py") if path.name not in _TRACED]
+    ours += [str(Path(trace_builder.__file__)), weakref.__file__, logging.__file__]
     patches.set(trace_rules, "SKIP_DIRS", [*trace_rules.SKIP_DIRS, *ours])
     before = trace_rules.SKIP_DIRS_RE
     trace_rules._recompile_re()
@@ -78,16 +88,24 @@ def _hide_modes(patches: Patches, findings: Findings) -> None:
     def aside(code: CodeType, *args: Any, **kwargs: Any) -> Any:
         known = len(_dynamo_utils.graph_break_reasons)
         try:
-            with _disable_current_modes():
+            with findings.compiling(), _disable_current_modes():
                 return compile_frame(code, *args, **kwargs)
         except InternalTorchDynamoError as error:
             findings.untraceable(f"{code.co_filename}:{code.co_firstlineno}", error)
             raise
+        except Unsupported as error:
+            # Within a loop, for example: the function cannot be cut in two there. What it calls is compiled by itself.
+            broke(error.real_stack, str(error), f" ({code.co_name} as a whole is not compiled; what it calls is)")
+            raise
         finally:
             for broken in _dynamo_utils.graph_break_reasons[known:]:
-                place = broken.user_stack[-1] if broken.user_stack else None
-                where = f"{place.filename}:{place.lineno}" if place else code.co_filename
-                findings.broke(where, broken.reason.splitlines()[0])
+                broke(broken.user_stack, broken.reason)
+
+    def broke(stack: Any, reason: str, then: str = "") -> None:
+        place = stack[-1] if stack else None
+        # Dynamo stops at the virtual GPU's hooks around an optimizer's step: without them, it would not.
+        if not (_OURS in reason and place and place.filename == _optimizer.__file__):
+            findings.broke(f"{place.filename}:{place.lineno}" if place else "?", reason.splitlines()[0] + then)
 
     def without_ours(state: Any, py_stack: Any, *args: Any, **kwargs: Any) -> None:
         symbolic(state, [mode for mode in py_stack if not isinstance(mode, VirtualDevice)], *args, **kwargs)
@@ -135,6 +153,43 @@ def _take_fakes_for_tensors(patches: Patches) -> None:
 
     patches.set(builder, "_type_dispatch", classmethod(lambda cls: _Dispatch(dispatch())))
     patches.set(_builder, "infer_subclass_type", plain_if_fake)
+
+
+def _make_states_on_gpu(patches: Patches, functions: VirtualDevice) -> None:
+    """While it traces an optimizer's step, Dynamo has the optimizer make its states: they are the job's."""
+    call_method = OptimizerVariable.call_method
+
+    def with_states(variable: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+        make = getattr(variable.value, "_init_group", None)
+        if name != "_init_group" or make is None:
+            return call_method(variable, tx, name, args, kwargs)
+
+        def on_gpu(*given: Any, **options: Any) -> Any:
+            with functions.recorder, functions:
+                return make(*given, **options)
+
+        variable.value._init_group = on_gpu
+        try:
+            return call_method(variable, tx, name, args, kwargs)
+        finally:
+            del variable.value._init_group
+
+    patches.set(OptimizerVariable, "call_method", with_states)
+
+
+def _leave_autograd_as_it_is(patches: Patches, functions: VirtualDevice) -> None:
+    """Compiled autograd takes the graph from autograd's own C++ code, which ends the process when it meets the
+    stand-ins of the virtual GPU."""
+
+    @contextlib.contextmanager
+    def told(*args: Any, **options: Any) -> Iterator[None]:
+        functions.recorder.ledger.assume(
+            "torch.compile: compiled autograd is not followed: backward is taken as AOTAutograd compiles it, region by "
+            "region"
+        )
+        yield
+
+    patches.set(_compiled_autograd, "_enable", told)
 
 
 def on_stand_in(graph: fx.GraphModule) -> None:

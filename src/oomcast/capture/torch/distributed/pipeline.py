@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ....errors import BadInput
-from ..checkpointing import repeated_blocks
+from ..blocks import repeated_blocks
 
 __all__ = ["Stage", "cut_stages"]
 
@@ -101,8 +101,15 @@ class Stage:
             return (self._received, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._received}
 
+    def micro_batches_to_run(self, micro_batches: int) -> int:
+        """How many of them tell what all hold: those in flight at once, and one that takes the place of another."""
+        return min(micro_batches, self.count - self.number + 1)
+
     def step(self, micro_batches: int, forward: Callable[[], torch.Tensor], group: Any) -> None:
-        """All micro-batches of a step in 1F1B order; `forward` runs the next one and returns its loss."""
+        """The micro-batches of a step in 1F1B order; `forward` runs the next one and returns its loss.
+
+        There are buffers for all of them; those that only repeat what others did before are not run.
+        """
         if not self._buffers:
             self._make_buffers(micro_batches)
         waiting: list[tuple[int, torch.Tensor]] = []
@@ -113,6 +120,7 @@ class Stage:
             waiting.append((started, self._forward(started, forward, group)))
             started += 1
 
+        micro_batches = self.micro_batches_to_run(micro_batches)
         for _ in range(min(micro_batches, self.count - self.number)):
             start()
         while waiting:

@@ -23,6 +23,7 @@ from torch.distributed.fsdp import (
     MixedPrecision,
     MixedPrecisionPolicy,
     OffloadPolicy,
+    ShardingStrategy,
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -31,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ....errors import BadInput
 from ....spec import DataParallel, Parallel, Precision, Workload
-from ..checkpointing import repeated_blocks
+from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences
 from .pipeline import Stage, cut_stages
@@ -156,13 +157,13 @@ class Spread:
         if self.parallel.replicate > 1:
             shards = mesh["replicate", "shard"]
         blocks = [block for block in self._units(model) if any(True for _ in block.parameters())]
+        # Between the micro-batches of a pipeline, blocks stay gathered, as torchtitan does it.
+        reshard = self.parallel.pipeline == 1 and not self.parallel.keeps_gathered
         self.assume(
             f"fsdp2: fully_shard on each of {len(blocks)} blocks and on the model, "
-            + ("resharded after forward" if self.parallel.pipeline == 1 else "gathered for a whole step")
+            + ("resharded after forward" if reshard else "gathered until backward")
             + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
         )
-        # Between the micro-batches of a pipeline, blocks stay gathered, as torchtitan does it.
-        reshard = self.parallel.pipeline == 1
         for block in blocks:
             fully_shard(block, mesh=shards, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
         fully_shard(model, mesh=shards, mp_policy=policy, offload_policy=offload)
@@ -180,12 +181,14 @@ class Spread:
     def _fsdp(self, model: nn.Module) -> nn.Module:
         half = _HALF.get(self.precision)
         kinds = {type(block) for block in self._units(model)}
+        strategy = ShardingStrategy.SHARD_GRAD_OP if self.parallel.keeps_gathered else ShardingStrategy.FULL_SHARD
         self.assume(
-            "fsdp: FULL_SHARD, each repeated block a unit, use_orig_params"
+            f"fsdp: {strategy.name}, each repeated block a unit, use_orig_params"
             + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
         )
         return FullyShardedDataParallel(
             model,
+            sharding_strategy=strategy,
             auto_wrap_policy=ModuleWrapPolicy(kinds) if kinds else None,
             mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=torch.float32) if half else None,
             cpu_offload=CPUOffload(offload_params=True) if self.parallel.offload else None,

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from ....errors import BadInput, UnknownName
-from ..checkpointing import repeated_blocks
+from ..blocks import repeated_blocks
 
 __all__ = ["cut_tensors"]
 
@@ -137,7 +137,8 @@ def _check_cut(name: str, layer: nn.Module, style: ParallelStyle, size: int) -> 
 
 def _share_heads(model: nn.Module, styles: Mapping[str, ParallelStyle], size: int) -> None:
     """An attention whose queries are cut has a rank's share of the heads, where its code counts them."""
-    for owner in {name.rpartition(".")[0] for name, style in styles.items() if isinstance(style, ColwiseParallel)}:
+    by_columns = (name for name, style in styles.items() if isinstance(style, ColwiseParallel))
+    for owner in sorted({name.rpartition(".")[0] for name in by_columns}):
         module = model.get_submodule(owner)
         for attribute in _HEADS:
             count = module.__dict__.get(attribute)

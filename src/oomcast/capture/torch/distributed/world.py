@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
@@ -22,11 +23,14 @@ from ..machine import VirtualGpu
 from ..operators import RULES
 from ..patches import Patches
 from .collectives import COLLECTIVES
+from .sharding import install_quick_sharding
 
 __all__ = ["Membership", "World", "join_world"]
 
 _BACKEND = "fake"
 """torch's own process group without communication; the module below registers it."""
+_NCCL_VERSION = (2, 27, 3)
+"""What scripts, and torch when it reports an error, are told: that of torch 2.8."""
 _FAKE = "torch.testing._internal.distributed.fake_pg"
 
 
@@ -91,6 +95,7 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
         membership = Membership()
         _install_group(patches, world, membership)
         _install_objects(patches, world)
+        install_quick_sharding(patches)
         yield membership
 
 
@@ -149,6 +154,7 @@ def _install_group(patches: Patches, world: World, membership: Membership) -> No
     patches.set(c10d, "_new_process_group_helper", new_helper)
     _set_everywhere(patches, "get_backend", lambda group=None: "nccl")
     _set_everywhere(patches, "is_nccl_available", lambda: True)
+    patches.set(torch.cuda.nccl, "version", lambda: _NCCL_VERSION)
     patches.set(dist, "TCPStore", lambda *args, **options: _Store(world.rank))
     _set_everywhere(patches, "monitored_barrier", lambda *args, **options: None)
     _set_everywhere(patches, "barrier", lambda *args, **options: None)

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from oomcast import zoo
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
 from oomcast.spec import QUANTIZATIONS, JobKind, JobPhase, Objective, Workload
 
+from .equal_layers import EqualLayers, equal_layers, with_layers
 from .hf_inputs import make_batch
 from .loaded import LoadedJob
 from .tuned import DTYPES, tuned
 from .vision import import_library
 
-__all__ = ["load_hf"]
+__all__ = ["hf_layers", "load_hf"]
 
 _ENCODER_DECODER = ("SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM")
 _IMAGE_AND_TEXT = ("IMAGE_TEXT_TO_TEXT",)
@@ -40,10 +42,28 @@ _OTHERS = (
     "",
 )
 """Heads by transformers' own names; "" is the bare model."""
+_HEADS = {
+    "causal-lm": "CAUSAL_LM",
+    "masked-lm": "MASKED_LM",
+    "sequence-classification": "SEQUENCE_CLASSIFICATION",
+    "token-classification": "TOKEN_CLASSIFICATION",
+    "question-answering": "QUESTION_ANSWERING",
+    "none": "",
+}
+"""The names of --head → transformers' own."""
 
 
-def load_hf(name: str, workload: Workload) -> LoadedJob:
-    """The job of a model type (`bert`), a public model, a `config.json`, or a folder that holds one.
+def hf_layers(name: str, workload: Workload) -> EqualLayers | None:
+    """The depths that tell everything about the whole model, where its layers are alike."""
+    transformers = _import_transformers()
+    config = _configuration(transformers, name, _published(transformers.CONFIG_MAPPING, name))
+    _complete(config)
+    return equal_layers(_model_class(transformers, config, _set_head(config, workload)), config, workload)
+
+
+def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJob:
+    """The job of a model type (`bert`), a public model, a `config.json`, or a folder that holds one; or of its first
+    layers only.
 
     The workload decides the type of the parameters, not the one that the configuration was saved with.
     """
@@ -51,7 +71,9 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
     published = _published(transformers.CONFIG_MAPPING, name)
     config = _configuration(transformers, name, published)
     _complete(config)
-    model_class = _model_class(transformers, config)
+    if layers is not None:
+        config = with_layers(config, layers)
+    model_class = _model_class(transformers, config, _set_head(config, workload))
     workload = _quantised_as_published(config, workload)
 
     def model() -> torch.nn.Module:
@@ -62,13 +84,44 @@ def load_hf(name: str, workload: Workload) -> LoadedJob:
             _untie(built)
         return built
 
-    rows = 2 * workload.batch_size if workload.objective is Objective.DPO else workload.batch_size
-    batch = partial(make_batch, config, model_class, dataclasses.replace(workload, batch_size=rows))
+    rows = workload.batch_size * (2 if workload.objective.learns_from_pairs else 1)
+    asked = dataclasses.replace(workload, batch_size=rows, lengths=())
+    prompts = None
+    if workload.objective is Objective.GRPO:
+        asked, prompts = _answers_and_prompts(config, model_class, asked)
+    of_length = [dataclasses.replace(asked, seq_len=length) for length in workload.lengths]
+    batch = partial(make_batch, config, model_class, of_length[0] if of_length else asked)
     sample = batch()
-    if workload.job.kind is JobKind.CONFIG and workload.seq_len is None and "input_ids" in sample:
+    if of_length and "input_ids" not in sample:
+        raise BadInput(f"--lengths is for models that read tokens; {model_class.__name__} reads {', '.join(sample)}.")
+    if workload.job.kind is JobKind.CONFIG and not (workload.seq_len or of_length) and "input_ids" in sample:
         raise BadInput(f"{workload.job.name} does not say how long its samples are; give --seq-len.")
     said = _assumptions(config, model_class, sample, is_followed=workload.quantization is not None)
-    return tuned(LoadedJob(model, batch, assumptions=said), workload)
+    loader = (lambda: (make_batch(config, model_class, one) for one in of_length)) if of_length else None
+    return tuned(LoadedJob(model, batch, loader=loader, prompts=prompts, assumptions=said), workload)
+
+
+def _answers_and_prompts(
+    config: Any, model_class: Any, workload: Workload
+) -> tuple[Workload, Callable[[], Any] | None]:
+    """For a policy that learns from its own answers: what it is trained on, prompts with their answers, and the prompts
+    that it answers before; none where a vLLM does that."""
+    if workload.seq_len is None:
+        raise BadInput("--objective grpo needs the length of the prompts; give --seq-len.")
+    whole = dataclasses.replace(workload, seq_len=workload.seq_len + workload.new_tokens)
+    rows = workload.rollouts or workload.batch_size * workload.accumulation
+    asked = dataclasses.replace(workload, batch_size=rows)
+    return whole, None if workload.vllm_share is not None else partial(make_batch, config, model_class, asked)
+
+
+def _set_head(config: Any, workload: Workload) -> str | None:
+    """The head that the job asks for. A reward is one number for the whole text."""
+    head = workload.head
+    if workload.objective is Objective.REWARD:
+        head, config.num_labels = "sequence-classification", 1
+    if head == "sequence-classification" and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0  # it reads the last token that is no padding
+    return head
 
 
 def _quantised_as_published(config: Any, workload: Workload) -> Workload:
@@ -185,8 +238,16 @@ def _complete(config: Any) -> None:
             config.decoder_start_token_id = config.pad_token_id
 
 
-def _model_class(transformers: Any, config: Any) -> Any:
-    """The class that the configuration names, else the one that its type is trained with."""
+def _model_class(transformers: Any, config: Any, head: str | None) -> Any:
+    """The class with the head that was asked for; the one that the configuration names; else the one that its type is
+    trained with."""
+    if head is not None:
+        task = _HEADS[head]
+        mapping = getattr(transformers, f"MODEL_FOR_{task}_MAPPING" if task else "MODEL_MAPPING", {})
+        if type(config) not in mapping:
+            raise BadInput(f"transformers has no {config.model_type} with the head {head}.")
+        found = mapping[type(config)]
+        return found[0] if isinstance(found, (tuple, list)) else found
     named = getattr(config, "architectures", None) or ()
     if not isinstance(named, (list, tuple)) or not all(isinstance(architecture, str) for architecture in named):
         raise BadInput("the configuration's architectures must be a list of names.")

@@ -58,6 +58,9 @@ def make_batch(config: Any, model_class: Any, workload: Workload) -> dict[str, A
     labels = _labels(model_class, sizes, batch) if "labels" in takes else None
     if labels is not None:
         batch["labels"] = labels
+    if "start_positions" in takes and "QuestionAnswering" in model_class.__name__:
+        where = torch.zeros(sizes.batch_size, dtype=torch.long)
+        batch.update(start_positions=where, end_positions=where.clone())
     if "decoder_input_ids" in takes and labels is None:
         batch["decoder_input_ids"] = sizes.tokens(sizes.decoder_tokens)
     return batch

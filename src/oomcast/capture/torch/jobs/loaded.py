@@ -30,6 +30,8 @@ class LoadedJob:
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     loader: Callable[[], Iterable[Any]] | None = None
     """What the batches come from, where it matters how many of them it keeps on the GPU."""
+    prompts: Callable[[], Any] | None = None
+    """What the model answers before each step, where it learns from its own answers."""
     tensor_parallel_plan: Callable[[nn.Module], Any] | None = None
     """Names of layers → how they are cut over several GPUs."""
     assumptions: tuple[str, ...] = ()

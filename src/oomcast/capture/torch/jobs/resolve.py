@@ -14,12 +14,13 @@ from oomcast.errors import BadInput
 from oomcast.spec import JobKind, Workload
 
 from ...frameworks import check_framework
-from .hf import load_hf
+from .equal_layers import EqualLayers
+from .hf import hf_layers, load_hf
 from .loaded import LoadedJob, call_batch
 from .tuned import check_tuning
 from .vision import load_timm, load_torchvision
 
-__all__ = ["from_functions", "load_file", "load_job"]
+__all__ = ["from_functions", "layers_of_job", "load_file", "load_job"]
 
 
 def load_file(path: str, workload: Workload) -> LoadedJob:
@@ -68,8 +69,23 @@ def _model_of_torch(model: Callable[[], Any]) -> Any:
 # -------- Which library a job comes from
 
 
-def load_job(workload: Workload) -> LoadedJob:
-    """The functions of the workload's job, with its sizes bound. The user's file runs here."""
+def layers_of_job(workload: Workload) -> EqualLayers | None:
+    """The depths that tell everything about the job's model, where that is known before it is captured."""
+    if workload.job.kind in (JobKind.HF, JobKind.CONFIG):
+        check_tuning(workload)
+        return hf_layers(_hf_name(workload), workload)
+    return None
+
+
+def _hf_name(workload: Workload) -> str:
+    return workload.job.name if workload.job.kind is JobKind.HF else workload.model or ""
+
+
+def load_job(workload: Workload, layers: int | None = None) -> LoadedJob:
+    """The functions of the workload's job, with its sizes bound. The user's file runs here.
+
+    `layers`: of a model that `layers_of_job` tells of, only so many.
+    """
     job = workload.job
     check_tuning(workload)
     if job.kind is JobKind.FILE:
@@ -80,10 +96,8 @@ def load_job(workload: Workload) -> LoadedJob:
         return load_timm(job.name, workload)
     if job.kind is JobKind.TORCHVISION:
         return load_torchvision(job.name, workload)
-    if job.kind is JobKind.HF:
-        return load_hf(job.name, workload)
-    if job.kind is JobKind.CONFIG:
-        return load_hf(workload.model or "", workload)
+    if job.kind in (JobKind.HF, JobKind.CONFIG):
+        return load_hf(_hf_name(workload), workload, layers)
     entry = zoo.find(job.name).load()
     batch = partial(call_batch, entry.batch, workload.batch_size, workload.input_shape, workload.seq_len)
     return LoadedJob(entry.model, batch, entry.loss)

@@ -20,13 +20,15 @@ from oomcast.spec import JobKind, Objective, Precision, TrainingLoop, Workload
 
 from ..stand_ins.losses import LigerFusedLinearCrossEntropyLoss
 from .loaded import LoadedJob
+from .objectives import objective_of
 from .packed_weights import PACKED, PackedLinear
 
 __all__ = ["DTYPES", "check_tuning", "tuned"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
-            "objective", "training_loop", "loss_chunks", "fused_loss")  # fmt: skip
+            "objective", "reference_model", "rollouts", "vllm_share", "head", "training_loop", "loss_chunks",
+            "fused_loss", "lengths")  # fmt: skip
 
 
 def check_tuning(workload: Workload) -> None:
@@ -55,6 +57,8 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
     def model() -> nn.Module:
         return _trained(_with_adapter(_on_gpu(job.model(), workload), workload), workload)
 
+    if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
+        said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
     loss = _loss(workload, job.model)
     return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said))
 
@@ -171,8 +175,8 @@ def _train_last_blocks(model: Any, count: int) -> None:
 
 
 def _loss(workload: Workload, reference: Callable[[], nn.Module]) -> Callable[[nn.Module, Any], torch.Tensor] | None:
-    if workload.objective is Objective.DPO:
-        return _Preference(None if workload.adapter is not None else reference, workload)
+    if workload.objective is not Objective.SFT:
+        return objective_of(workload, reference)
     if workload.fused_loss:
         return _fused_loss
     if workload.loss_chunks > 1:
@@ -216,38 +220,3 @@ def _chunked_loss(model: Any, batch: Any, chunks: int) -> torch.Tensor:
         for part, wanted in zip(hidden.chunk(chunks, dim=1), labels.chunk(chunks, dim=1), strict=True)
     ]
     return torch.stack(losses).sum() / labels.numel()
-
-
-class _Preference:
-    """Direct preference optimisation: of two answers, the chosen one is to be likelier than under the reference.
-
-    The reference is the model itself without its adapter, or a copy that is held beside it.
-    """
-
-    def __init__(self, reference: Callable[[], nn.Module] | None, workload: Workload) -> None:
-        self.make_reference = reference
-        self.reference: nn.Module | None = None
-        self.workload = workload
-
-    def __call__(self, model: Any, batch: Any) -> torch.Tensor:
-        if self.make_reference is not None and self.reference is None:
-            self.reference = self.make_reference().to("cuda").eval().requires_grad_(False)
-        policy = _log_likelihoods(model, batch)
-        with torch.no_grad():
-            if self.reference is not None:
-                frozen = _log_likelihoods(self.reference, batch)
-            else:
-                with model.disable_adapter():
-                    frozen = _log_likelihoods(model, batch)
-        better, worse = (policy - frozen).chunk(2)
-        return -F.logsigmoid(0.1 * (better - worse)).mean()
-
-
-def _log_likelihoods(model: Any, batch: Any) -> torch.Tensor:
-    """Of each row's tokens. Row by row, the log of the sum is computed without a copy of all logits."""
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    logits = model(**inputs).logits[:, :-1]
-    labels = batch["labels"][:, 1:]
-    chosen = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    norms = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
-    return (chosen - norms).sum(-1)

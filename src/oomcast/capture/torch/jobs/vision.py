@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.abc
-import importlib.machinery
+import importlib
 import inspect
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,73 +13,22 @@ from torch.nn import functional as F
 from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import Workload
 
+from ..vision_operators import prepare_torchvision
 from .loaded import LoadedJob
 
-__all__ = ["import_library", "load_timm", "load_torchvision", "prepare_torchvision"]
-
-_schemas: list[torch.library.Library] = []
+__all__ = ["import_library", "load_timm", "load_torchvision"]
 
 
 def import_library(name: str) -> Any:
     """Import a library, or say which extra brings it."""
     try:
-        if name == "transformers":
-            # It uses torchvision where there is one, and cannot do without it where it is broken.
-            with contextlib.suppress(ModuleNotFoundError):
-                _import_torchvision()
-        else:
-            _import_torchvision()
+        prepare_torchvision()
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in (name, "torchvision"):
             raise
         extra = {"transformers": "hf"}.get(name, name)
         raise BadInput(f"{name} is not installed; install it with: pip install 'oomcast[{extra}]'") from None
-
-
-def _import_torchvision() -> None:
-    """torchvision built for another torch lacks its compiled operators; their schemas are enough to import it."""
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        for module in [module for module in sys.modules if module.partition(".")[0] == "torchvision"]:
-            del sys.modules[module]
-        _define_operators()
-        importlib.import_module("torchvision")
-
-
-def _define_operators() -> None:
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _schemas.append(library)
-
-
-class _SchemasFirst(importlib.abc.MetaPathFinder):
-    """Sees the first import of torchvision before it happens, and leaves it to the others."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname == "torchvision":
-            sys.meta_path.remove(self)
-            found = importlib.machinery.PathFinder.find_spec(fullname)
-            if found is not None and found.origin is not None and not _operators_load(Path(found.origin).parent):
-                _define_operators()
-
-
-def _operators_load(folder: Path) -> bool:
-    for library in folder.glob("_C*.so"):
-        with contextlib.suppress(OSError):
-            torch.ops.load_library(str(library))
-            return True
-    return False
-
-
-def prepare_torchvision() -> None:
-    """Whoever imports torchvision in this process from now on gets it, though it was built for another torch."""
-    if "torchvision" not in sys.modules:
-        sys.meta_path.insert(0, _SchemasFirst())
 
 
 def load_timm(name: str, workload: Workload) -> LoadedJob:

@@ -101,13 +101,14 @@ Kernel = Callable[..., Any]
 
 def install(overrides: Overrides) -> None:
     """Put CUDA's autocast policies in place."""
-    ours = {name.removeprefix("aten::") for name in torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)}
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)  # other libraries' operators as well
+    ours = {name.removeprefix("aten::") for name in registered if name.startswith("aten::")}
     kept = ours & {*LOWER_PRECISION, *FP32}
     # torch's own kernels know no versions. They stay while the installed torch is followed; of personalities within
     # each other the outermost decides that.
     kept -= {name for name, version in SINCE.items() if current_platform().torch < version}
-    for name in sorted(ours - kept):
-        overrides.add(name, torch.library.fallthrough_kernel, _KEY)
+    # Each once: what torch registers for a CPU, and an older one registers more, may be on a list of CUDA's too.
+    kernels: dict[str, Kernel] = dict.fromkeys(sorted(ours - kept), torch.library.fallthrough_kernel)
     policies: tuple[tuple[tuple[str, ...], Callable[[Any], Kernel]], ...] = (
         (LOWER_PRECISION, _in_lower_precision),
         (FP32, _in_fp32),
@@ -120,9 +121,11 @@ def install(overrides: Overrides) -> None:
             op = operator(name)
             if name not in kept and op is not None:
                 kernel = policy(op)
-                overrides.add(name, _since(SINCE[name], op, kernel) if name in SINCE else kernel, _KEY)
+                kernels[name] = _since(SINCE[name], op, kernel) if name in SINCE else kernel
     for name, other in APPEND_DTYPE.items():
-        overrides.add(name, _with_dtype_appended(operator(name), operator(other)), _KEY)
+        kernels[name] = _with_dtype_appended(operator(name), operator(other))
+    for name, kernel in kernels.items():
+        overrides.add(name, kernel, _KEY)
     overrides.add("prelu", _prelu, "AutogradCPU")
 
 

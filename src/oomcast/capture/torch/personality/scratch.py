@@ -14,6 +14,7 @@ import torch
 from ..operator_names import by_operator
 from . import ctc as _ctc
 from . import recurrent as _recurrent
+from . import vision as _vision
 from .platforms import on_virtual_gpu
 
 __all__ = ["INTERNAL_SCRATCH", "internal_scratch"]
@@ -218,9 +219,20 @@ INTERNAL_SCRATCH: dict[Any, str] = {op: source for op, (_, source) in _FORMULAS.
 """Operator → what its kernel allocates inside, and the source (under aten/src/ATen/native)."""
 
 
+class _OfLateOperators(dict[Any, Any]):
+    """Operators of libraries that a job loads when it pleases: looked up by name when one is first met."""
+
+    def __missing__(self, func: Any) -> Any:
+        found = self[func] = _vision.SCRATCH.get(func.name(), (None, ""))
+        return found
+
+
+_known = _OfLateOperators(_FORMULAS)
+
+
 def internal_scratch(func: Any, args: Args, kwargs: Kwargs, out: Any) -> tuple[int, ...]:
     """Bytes of each buffer that the kernel holds while it runs, beside its outputs; empty for operators without any."""
-    formula, _ = _FORMULAS.get(func, (None, ""))
+    formula, _ = _known[func]
     if formula is None or not on_virtual_gpu(args[0]):
         return ()
     return tuple(size for size in formula(args, kwargs) if size)

@@ -1,13 +1,17 @@
-"""What a script starts besides itself: a process for each GPU, and compilers.
+"""What a script does with processes: one for each GPU, compilers, and the end of its own.
 
 `torch.multiprocessing.spawn` starts a process for each GPU that runs one function; here that function runs in the
 process at hand, for the rank that is looked at. Extensions in C++ or CUDA are compiled for the machine at hand and read
-the memory of tensors, of which the virtual GPU's have none: they are refused in a sentence.
+the memory of tensors, of which the virtual GPU's have none: they are refused in a sentence. So are several GPUs in one
+process, of which only the first is followed. A script that ends its
+process at once (`os._exit`, a signal to itself) would take what was seen with it: it is told and stopped there instead.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +21,7 @@ from ....errors import BadInput
 from ..machine import VirtualGpu
 from ..patches import Patches
 
-__all__ = ["install_processes"]
+__all__ = ["install_ends", "install_processes"]
 
 
 class _Done:
@@ -30,12 +34,15 @@ class _Done:
 def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_size: int) -> None:
     device = virtual.gpu.name
 
+    def where() -> str:
+        line = virtual.scope.user_line()
+        return f" at {line}" if line else ""
+
     def no_extension(name: str, *args: Any, **kwargs: Any) -> Any:
         """Told even if the script catches it and goes on with other code than it would have on the GPU."""
-        line = virtual.scope.user_line()
-        where = f" at {line}" if line else ""
         sentence = (
-            f"the script compiles the extension {name!r}{where}: what its C++ or CUDA code allocates cannot be followed"
+            f"the script compiles the extension {name!r}{where()}: "
+            "what its C++ or CUDA code allocates cannot be followed"
         )
         virtual.ledger.assume(sentence)
         raise BadInput(f"{sentence}; run the script with its plain PyTorch code, if it has any.")
@@ -43,14 +50,72 @@ def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_si
     def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, **_: Any) -> _Done | None:
         if nprocs not in (1, world_size):
             raise BadInput(
-                f"the script starts {nprocs} processes, one for each GPU, but the device has {world_size}; name "
-                f"--device {nprocs}x{device}."
+                f"the script starts {nprocs} processes{where()}, one for each GPU, but the device has {world_size}; "
+                f"name --device {nprocs}x{device}."
             )
         fn(rank if nprocs > 1 else 0, *args)
         return None if join else _Done()
 
+    wrap = torch.nn.DataParallel.__init__
+
+    def wrap_for_one(module: Any, *args: Any, **kwargs: Any) -> None:
+        wrap(module, *args, **kwargs)
+        if len(module.device_ids) > 1:
+            raise BadInput(
+                f"the script works on {len(module.device_ids)} GPUs from one process{where()} (torch.nn.DataParallel), "
+                f"which cannot be followed; name one GPU, --device {device}, and a GPU's share of the batch."
+            )
+
+    patches.set(torch.nn.DataParallel, "__init__", wrap_for_one)
     patches.set(torch.multiprocessing, "spawn", spawn)
     patches.set(torch.multiprocessing, "start_processes", spawn)
     extensions = importlib.import_module("torch.utils.cpp_extension")
     for name in ("load", "load_inline"):
         patches.set(extensions, name, no_extension)
+
+
+def install_ends(patches: Patches, left: Callable[[int], Any], killed: Callable[[str], Any]) -> None:
+    """Where the script ends its own process, tell the exit code or the signal's name instead.
+
+    Neither of the two returns. Processes that the script forked end as they would.
+    """
+    if not hasattr(os, "getpgid"):
+        return
+    own, group = os.getpid(), os.getpgid(0)
+    leave, kill, kill_group, raise_signal = os._exit, os.kill, os.killpg, signal.raise_signal
+
+    def tell(number: int) -> None:
+        if os.getpid() == own and _ends_a_process(number):
+            killed(signal.Signals(number).name)
+
+    def _exit(status: int) -> None:
+        if os.getpid() == own:
+            left(status)
+        leave(status)
+
+    def kill_or_tell(pid: int, number: int) -> None:
+        if pid in (own, 0, -group):
+            tell(number)
+        kill(pid, number)
+
+    def kill_group_or_tell(pgid: int, number: int) -> None:
+        if pgid in (group, 0):
+            tell(number)
+        kill_group(pgid, number)
+
+    def raise_or_tell(number: int) -> None:
+        tell(number)
+        raise_signal(number)
+
+    patches.set(os, "_exit", _exit)
+    patches.set(os, "kill", kill_or_tell)
+    patches.set(os, "killpg", kill_group_or_tell)
+    patches.set(signal, "raise_signal", raise_or_tell)
+
+
+def _ends_a_process(number: int) -> bool:
+    if number == signal.SIGKILL:
+        return True
+    return number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGINT) and (
+        signal.getsignal(number) is signal.SIG_DFL
+    )

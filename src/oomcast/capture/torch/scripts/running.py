@@ -25,18 +25,17 @@ import torch
 
 from ....devices import find_gpu, stack_of
 from ....errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookTooLong
-from ....spec import Launch, Script, Spec, read_launch
+from ....spec import COMPILING_MAY_TAKE, Launch, Script, Spec, read_launch
 from ....trace import Ending, Phase, ScriptRun, Trace, trace_to_bytes
-from ...explain import first_sentence
-from ...guarding import answer_now
+from ...explain import CompiledCodeFailed, first_sentence
+from ...job_process import answer_now
 from ...keeping_apart import what_was_written
 from ...messages import Answer
 from ..errors import NoSuchGpu, RaisedAsOnGpu
-from ..jobs.vision import prepare_torchvision
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
-from .processes import install_processes
+from .processes import install_ends, install_processes
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
 
@@ -47,10 +46,18 @@ __all__ = ["capture_script"]
 
 _OURS = str(Path(__file__).parents[3]) + os.sep
 _VIRTUAL_GPU = str(Path(__file__).parents[1]) + os.sep
+_COMPILERS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), part) + os.sep for part in ("_dynamo", "_functorch", "_inductor")
+)
 _OF_PYTHON = str(Path(traceback.__file__).parent) + os.sep
 _TRAINING = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD)
 _BYTES_OF_DATA = 2 << 30
 """Data that a script makes itself and may read again are real, up to so much in all."""
+_WITHOUT_CUDA = (
+    "accelerator device when none is available",
+    "not linked with support for cuda",
+    "from the 'CUDA' backend",
+)
 _PATIENCE = 2.0
 """Seconds in which a script that runs on the GPU comes to a point where it can be stopped."""
 
@@ -69,8 +76,7 @@ def capture_script(spec: Spec) -> Trace:
         counters = importlib.import_module("oomcast.virtual").memory_counters(gpu, stack)
         virtual = contexts.enter_context(virtual_gpu(gpu, stack, counters=counters))
         virtual.recorder.bytes_of_data = _BYTES_OF_DATA
-        # A script cannot be run again as eager code where following it fails, and has a minute.
-        virtual.compiled.eager_because = "what scripts compile is not followed yet"
+        virtual.compiled.eager_because = script.eager_because or ""
         must_join: Membership | None = None
         if torch.distributed.is_available():
             from ..distributed import World, join_world
@@ -103,16 +109,14 @@ class _Session:
         self._must_join = must_join
         self._launch = launch
         self._virtual = virtual
-        self._watch = StepWatch(
-            virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, spec.effort.time_limit
-        )
+        self._watch = StepWatch(virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, self._used)
         self._batches = BatchChooser(
             synthetic=script.synthetic_data,
             worst_first=script.worst_batch,
             as_data_code=virtual.recorder.real_host,
         )
         self._memory: ForwardMemory | None = None
-        self._deadline = time.monotonic() + spec.effort.time_limit
+        self._started = time.monotonic()
         self._ending = threading.Lock()
         self._main = threading.get_ident()
 
@@ -122,6 +126,7 @@ class _Session:
             self._memory = install_shortening(patches, virtual, self._watch, self._batches)
             machines = self._spec.place.machines
             install_processes(patches, virtual, self._spec.place.rank or 0, machines.world_size)
+            install_ends(patches, self._left_at_once, self._killed)
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
@@ -152,14 +157,19 @@ class _Session:
         self._look_at_the_clock()
 
     def _before_forward(self, module: Any) -> None:
-        stop = self._watch.enough() if torch.is_grad_enabled() else None
+        stop = self._watch.enough() if self._virtual.ledger.phase is Phase.FORWARD else None
         if stop is not None:
             self._finish(stop)
         self._look_at_the_clock()
 
     def _look_at_the_clock(self) -> None:
-        if time.monotonic() > self._deadline:
+        if self._used() > 1:
             self._finish(self._too_long())
+
+    def _used(self) -> float:
+        """The part of its time that the script has used. What torch takes to compile is not the script's."""
+        limit, compiling = self._spec.effort.time_limit, self._virtual.compiled.findings.seconds
+        return (time.monotonic() - self._started - min(compiling, COMPILING_MAY_TAKE * limit)) / limit
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +189,8 @@ class _Session:
 
     def _mind_the_clock(self) -> None:
         """In a thread of its own: ends a script that hangs, wherever that is."""
-        while (left := self._deadline + _PATIENCE - time.monotonic()) > 0:
+        limit = self._spec.effort.time_limit
+        while (left := (1 - self._used()) * limit + _PATIENCE) > 0:
             time.sleep(min(left, 60.0))
         if self._ending.locked():
             return
@@ -188,11 +199,13 @@ class _Session:
 
     def _too_long(self) -> Stop:
         line = _line_of(sys._current_frames().get(self._main))
-        where = f", at {line}" if line else ""
+        where = f",{_at(line)}" if line else ""
         return Stop(Ending.TIME_LIMIT, f"stopped at the time limit of {self._spec.effort.time_limit:g} s{where}")
 
     def _trace(self, stop: Stop) -> Trace:
         virtual, watch = self._virtual, self._watch
+        if stop.ending is Ending.TIME_LIMIT and virtual.compiled.is_used and not watch.steps_seen:
+            raise CompiledCodeFailed(f"it was not done within the time limit of {self._spec.effort.time_limit:g} s")
         if not virtual.ledger.event_count:
             raise _nothing_seen(self._launch.target, stop)
         if self._must_join is not None and not self._must_join.joined and stop.ending is not Ending.FAILED:
@@ -204,7 +217,7 @@ class _Session:
             reason=f"{stop.reason}; {rising}" if rising else stop.reason,
             optimizer_steps=watch.steps_seen,
             not_seen=watch.not_seen(),
-            batches=tuple(self._batches.sentences),
+            batches=tuple(dict.fromkeys(self._batches.sentences)),  # some make their data set anew for each epoch
         )
         return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
 
@@ -229,12 +242,30 @@ class _Session:
             )
         return tuple(told)
 
+    def _left_at_once(self, status: int) -> NoReturn:
+        where = _at(_line_of(sys._getframe()))
+        if status == 0:
+            self._finish(Stop(Ending.FINISHED, f"the script ended itself by os._exit{where}"))
+        self._finish(Stop(Ending.FAILED, f"the script ended itself by os._exit with exit code {status}{where}"))
+
+    def _killed(self, signal: str) -> NoReturn:
+        where = _at(_line_of(sys._getframe()))
+        self._finish(Stop(Ending.FAILED, f"the script ended itself by the signal {signal}{where}"))
+
     def _left(self, error: SystemExit) -> Stop:
         lines = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_the_users(frame.filename)]
-        where = f" at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+        where = _at(f"{lines[-1].filename}:{lines[-1].lineno}" if lines else "")
         if error.code is None or error.code == 0:
             return Stop(Ending.FINISHED, f"the script ended itself by sys.exit{where}")
-        said = error.code if isinstance(error.code, str) else _last_words()
+        cause = error.__context__  # launchers such as Hydra's report an error and leave
+        if isinstance(cause, OomcastError):
+            raise cause
+        if isinstance(error.code, str):
+            said = error.code
+        elif isinstance(cause, Exception) and not error.__suppress_context__:
+            said = _what_went_wrong(cause, traceback.extract_tb(cause.__traceback__), self._spec.place.machines.gpu)
+        else:
+            said = _last_words()
         code = 1 if isinstance(error.code, str) else error.code
         return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{where}{': ' + said if said else ''}")
 
@@ -244,11 +275,13 @@ class _Session:
         frames = traceback.extract_tb(error.__traceback__)
         device = self._spec.place.machines.gpu
         sentence = _what_went_wrong(error, frames, device)
+        if self._virtual.compiled.is_used and any(_is_compiled(frame.filename) for frame in frames):
+            raise CompiledCodeFailed(f"{type(error).__name__}: {first_sentence(error)[:200]}".rstrip("."))
         if self._watch.is_steady and self._virtual.ledger.phase in _TRAINING:
             # Its steps are made up by now: what it does with them may not be its own fault, but is told.
             enough = self._watch.seen_enough()
             return dataclasses.replace(enough, reason=f"{enough.reason}; in a step made up after that, {sentence}")
-        if not self._virtual.ledger.event_count:
+        if not self._virtual.ledger.event_count or (_met_the_real_cuda(error) and self._watch.steps_seen < 2):
             lines = "" if _known_cause(error, frames, device) else "".join(traceback.format_exception(error))
             kind_of_error = CaptureFailed if _is_our_fault(error, frames) else JobFailed
             raise kind_of_error(f"{self._launch.target} cannot be followed: {sentence}.", lines) from error
@@ -264,7 +297,14 @@ def _tf32() -> tuple[str, ...]:
 
 def _is_our_fault(error: BaseException, frames: traceback.StackSummary) -> bool:
     not_ours = (RaisedAsOnGpu, SyntaxError)
-    return bool(frames) and frames[-1].filename.startswith(_VIRTUAL_GPU) and not isinstance(error, not_ours)
+    if isinstance(error, not_ours) or not frames:
+        return False
+    return frames[-1].filename.startswith(_VIRTUAL_GPU) or _met_the_real_cuda(error)
+
+
+def _met_the_real_cuda(error: BaseException) -> bool:
+    """Whether torch itself says that there is no GPU: modes hold in the thread that entered them, not in others."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WITHOUT_CUDA)
 
 
 def _known_cause(error: BaseException, frames: traceback.StackSummary, device: str) -> str:
@@ -276,7 +316,12 @@ def _known_cause(error: BaseException, frames: traceback.StackSummary, device: s
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"it needs the file {error.filename}, which is not there"
     if isinstance(error, NoSuchGpu):
-        return f"it uses cuda:{error.index}, which the device has not; name --device {error.index + 1}x{device}"
+        return (
+            f"it uses cuda:{error.index}, which the device has not; let it use cuda:0 alone, or start a process for "
+            f"each GPU (torchrun) and name --device {error.index + 1}x{device}"
+        )
+    if _met_the_real_cuda(error):
+        return "it uses the GPU from a thread of its own, which cannot be followed; let it do so from its main thread"
     in_getpass = bool(frames) and os.path.basename(frames[-1].filename) == "getpass.py"
     if isinstance(error, EOFError) and (in_getpass or "EOF when reading a line" in str(error)):
         return "it asks for input, which nobody can give here; give it as an argument"
@@ -315,7 +360,6 @@ def _alone(target: str, spec: Spec) -> BadInput:
 
 def _run_as_main(launch: Launch) -> None:
     os.environ.update(launch.variables)
-    prepare_torchvision()
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     if launch.is_module:
@@ -356,6 +400,11 @@ def _module_to_run(name: str) -> Any:
     return specification
 
 
+def _is_compiled(filename: str) -> bool:
+    """Whether a line is the compiler's, or one that it wrote."""
+    return filename.startswith((*_COMPILERS, "<inductor>", "<eval_with_key>"))
+
+
 def _is_the_users(filename: str) -> bool:
     if filename.startswith((_OURS, "<")) or f"{os.sep}site-packages{os.sep}" in filename:
         return False
@@ -369,6 +418,10 @@ def _line_of(frame: types.FrameType | None) -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _at(line: str) -> str:
+    return f" at {line}" if line else ""
 
 
 def _last_words() -> str:

@@ -25,7 +25,7 @@ from ....trace import Category, Phase
 from ..machine import VirtualGpu
 from ..patches import Patches
 from .batches import BatchChooser, batches_of_an_epoch, handed_out
-from .watching import StepWatch, is_about
+from .watching import Numbers, StepWatch, is_about
 
 __all__ = ["ForwardMemory", "install_shortening"]
 
@@ -35,6 +35,7 @@ _PLAIN = (type(None), bool, int, float, str, torch.dtype)
 _BATCHES_OF_EVALUATION = 32
 """After which an evaluation is ended whose batches leave nothing behind."""
 _FEW_BATCHES = 4
+_NOT_TRAINING = (Phase.EVALUATION, Phase.GENERATION, Phase.SAVING, Phase.LOADING)
 _LEFT_BY_A_BATCH = 4 << 10
 """Bytes: a loss or a count that a script keeps of each batch."""
 _BATCHES_OF_FIRST_EPOCH = 500
@@ -87,8 +88,11 @@ class ForwardMemory:
         self._watch = watch
         self._not_run: dict[int, nn.Module] = {}
         """Those whose forward was made up since the last backward."""
+        self._gradients: dict[int, tuple[nn.Parameter, torch.Tensor]] = {}
+        """By the parameter's id: gradients that were made up, so that the next such step makes none."""
+        virtual.ledger.before_phase.append(self._before)
         self._seen: dict[Any, list[_Known]] = {}
-        self._modules: list[nn.Module] = []
+        self._modules = Numbers()
         self._pending: dict[Any, tuple[_Known, list[int], int]] = {}
         """By form: what its last run took, the blocks it left behind, and how many of these are its output."""
         self.skipped = 0
@@ -116,17 +120,37 @@ class ForwardMemory:
 
     def _give_gradients(self) -> None:
         """What was not run has no gradients, and the optimizer asks for them."""
-        with torch.no_grad():
+        missing = []
+        with torch._C.DisableTorchFunction():
             for module in self._not_run.values():
                 for parameter in module.parameters():
                     if parameter.requires_grad and parameter.grad is None:
-                        parameter.grad = torch.empty_like(parameter)
+                        _, kept = self._gradients.get(id(parameter), (None, None))
+                        if kept is not None and kept.shape == parameter.shape and kept.dtype == parameter.dtype:
+                            parameter.grad = kept
+                        else:
+                            missing.append(parameter)
         self._not_run.clear()
+        with torch.no_grad():
+            for parameter in missing:
+                parameter.grad = torch.empty_like(parameter)
+                self._virtual.recorder.label(parameter.grad, Category.GRADIENT)
+                if self._watch.is_steady:
+                    self._gradients[id(parameter)] = parameter, parameter.grad
+
+    def _before(self, phase: Phase) -> None:
+        if phase in _NOT_TRAINING:
+            self._stop_making_up()
+
+    def _stop_making_up(self) -> None:
+        """What is run again finds those gradients that the script has kept, and may make new tensors."""
+        self._gradients.clear()
+        self._virtual.nothing_new = False
 
     # -- the call --------------------------------------------------------------------------------------------------
 
     def call(self, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
-        form = _form(module, args, kwargs)
+        form = _form(self._modules.of(module), module, args, kwargs)
         self._virtual.label((args, kwargs), Category.INPUT)
         if torch.is_grad_enabled():
             return self._with_gradients(form, run, module, args, kwargs)
@@ -148,7 +172,9 @@ class ForwardMemory:
             self._in_window.append(form)
             self.skipped += 1
             self._not_run[id(module)] = module
+            self._virtual.nothing_new = self._watch.is_steady
             return _made_again(known[-1], [one for one in _tensors((args, kwargs)) if one.requires_grad])
+        self._stop_making_up()
         with self._virtual.ledger.highest_within() as highest:
             output = run(module, *args, **kwargs)
         self._round_highest = max(self._round_highest, highest[0])
@@ -184,7 +210,6 @@ class ForwardMemory:
         if described is not None:
             left, outputs = builder.live_after(before), len(described[0])
             self._pending[form] = _Known(highest[0] - held, *described), left, outputs
-            self._modules.append(module)  # its id is part of the form
         return output
 
     def _learn(self, form: Any) -> None:
@@ -201,7 +226,7 @@ class ForwardMemory:
             known.append(taken)
 
 
-def _form(module: nn.Module, args: Any, kwargs: Any) -> Any:
+def _form(number: int, module: nn.Module, args: Any, kwargs: Any) -> Any:
     """What decides the memory of a forward; None where an argument is more than tensors and plain values."""
     leaves, spec = tree_flatten((args, kwargs))
     form: list[Any] = []
@@ -213,7 +238,7 @@ def _form(module: nn.Module, args: Any, kwargs: Any) -> Any:
             form.append((type(leaf), leaf))
         else:
             return None
-    return id(module), module.training, torch.is_autocast_enabled("cuda"), tuple(form), str(spec)
+    return number, module.training, torch.is_autocast_enabled("cuda"), tuple(form), str(spec)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -260,14 +285,17 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
     """Outermost calls go through the memory; loaders end their epochs when `watch` has seen enough of training."""
     memory = ForwardMemory(virtual, watch)
     own = os.getpid()  # the script's own processes, such as its loaders' workers, have no virtual GPU
-    call = nn.Module.__call__
 
-    def call_or_remember(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if virtual.scope.inside_module or os.getpid() != own or torch._C._current_autograd_node() is not None:
-            return call(module, *args, **kwargs)
-        return memory.call(call, module, args, kwargs)
+    def remembering(call: Callable[..., Any]) -> Callable[..., Any]:
+        def call_or_remember(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if virtual.scope.inside_module or os.getpid() != own or torch._C._current_autograd_node() is not None:
+                return call(module, *args, **kwargs)
+            return memory.call(call, module, args, kwargs)
 
-    patches.set(nn.Module, "__call__", call_or_remember)
+        return call_or_remember
+
+    patches.set(nn.Module, "__call__", remembering(nn.Module.__call__))
+    virtual.compiled.around_modules = remembering
     gradients = torch.autograd.grad
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -277,30 +305,40 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
         return gradients(outputs, inputs, *args, **kwargs)
 
     patches.set(torch.autograd, "grad", grad)
+    clip = nn.utils.clip_grad_norm_
+
+    def clip_or_not(*args: Any, **kwargs: Any) -> torch.Tensor:
+        """Gradients that were made up are not clipped again: the steps that were run have shown what it takes."""
+        return torch.ones((), device="cuda") if virtual.nothing_new else clip(*args, **kwargs)
+
+    for owner in (nn.utils, nn.utils.clip_grad):
+        patches.set(owner, "clip_grad_norm_", clip_or_not)
     _install_loaders(patches, virtual, watch, batches)
-    _install_optimizers(patches, watch)
+    _install_optimizers(patches, virtual, watch)
     return memory
 
 
-def _install_optimizers(patches: Patches, watch: StepWatch) -> None:
+def _install_optimizers(patches: Patches, virtual: VirtualGpu, watch: StepWatch) -> None:
     """Steps after the peak has repeated are made up: torch's optimizers leave parameters without gradients alone."""
     hidden: list[tuple[nn.Parameter, torch.Tensor]] = []
 
     def hide(optimizer: Any, args: Any, kwargs: Any) -> None:
         kind = type(optimizer)
-        if not watch.is_steady or not watch.knows(optimizer) or not kind.__module__.startswith("torch.optim."):
+        is_made_up = watch.is_steady and watch.knows(optimizer) and kind.__module__.startswith("torch.optim.")
+        if not is_made_up or kind is torch.optim.LBFGS or args[1:] or kwargs:  # a closure computes gradients meanwhile
+            virtual.nothing_new = False
             return
-        if kind is torch.optim.LBFGS or args[1:] or kwargs:  # a closure computes gradients meanwhile
-            return
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    hidden.append((parameter, parameter.grad))
-                    parameter.grad = None
+        with torch._C.DisableTorchFunction():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        hidden.append((parameter, parameter.grad))
+                        parameter.grad = None
 
     def show(optimizer: Any, args: Any, kwargs: Any) -> None:
-        for parameter, gradient in hidden:
-            parameter.grad = gradient
+        with torch._C.DisableTorchFunction():
+            for parameter, gradient in hidden:
+                parameter.grad = gradient
         hidden.clear()
 
     patches.at_the_end(_optimizer.register_optimizer_step_pre_hook(hide).remove)

@@ -7,14 +7,14 @@ same peak each time. Once it has done so with every optimizer's state present, m
 
 from __future__ import annotations
 
-import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ....trace import Ending, Phase, TraceBuilder
 
-__all__ = ["StepWatch", "Stop", "is_about"]
+__all__ = ["Numbers", "StepWatch", "Stop", "is_about"]
 
 _STEPS_TO_REPEAT = 3
 """Updates before a peak can be called steady: the first makes the optimizer's state, the second meets it."""
@@ -57,22 +57,44 @@ def is_about(one: int, other: int) -> bool:
     return abs(one - other) <= max(one, other) // 2000 + (64 << 10)
 
 
+class Numbers:
+    """Objects numbered as they come, from 1. None is kept alive by that, since it would hold its memory, and no number
+    is given twice, as an id would be."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._count = 0
+
+    def find(self, thing: Any) -> int | None:
+        """The number that it has; None where it has none yet."""
+        kept, number = self._by_id.get(id(thing), (None, 0))
+        return number if kept is not None and kept() is thing else None
+
+    def of(self, thing: Any) -> int:
+        number = self.find(thing)
+        if number is None:
+            self._count += 1
+            number = self._count
+            self._by_id[id(thing)] = weakref.ref(thing), number
+        return number
+
+
 class StepWatch:
     """Told of every update, evaluation and checkpoint; says when there is nothing more to wait for."""
 
     def __init__(
-        self, builder: TraceBuilder, operators: Callable[[], int], max_steps: int | None, time_limit: float
+        self, builder: TraceBuilder, operators: Callable[[], int], max_steps: int | None, used: Callable[[], float]
     ) -> None:
         self._builder = builder
         self._operators = operators
         """How many were run so far."""
-        self._last_resort = time.monotonic() + _NEAR_THE_LIMIT * time_limit
+        self._used = used
+        """The part of its time that the script has used."""
         self._max_steps = max_steps
         self._steps: list[_Step] = []
         self._highest = 0
         self._last_rise = 0
-        self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self._numbers = Numbers()
         self._times: dict[int, int] = {}
         self._steady_since: int | None = None
         """In operators that were run."""
@@ -123,7 +145,7 @@ class StepWatch:
 
     def knows(self, optimizer: Any) -> bool:
         """Whether this optimizer has its state, and has met it in another step."""
-        return self._times.get(self._numbers.get(id(optimizer), -1), 0) >= 2
+        return self._times.get(self._numbers.find(optimizer) or -1, 0) >= 2
 
     def enough(self) -> Stop | None:
         """Whether evaluation and a checkpoint were seen after training was steady, or waited for long enough.
@@ -141,7 +163,7 @@ class StepWatch:
         )
         if waited_long:
             return self.seen_enough()
-        if time.monotonic() > self._last_resort:
+        if self._used() > _NEAR_THE_LIMIT:
             return self.seen_enough("; what follows was waited for until the time limit was near")
         return None
 
@@ -170,13 +192,8 @@ class StepWatch:
         return phase in seen or (phase is Phase.EVALUATION and Phase.GENERATION in seen)
 
     def _number(self, optimizer: Any) -> int:
-        """Optimizers numbered as they come; 0 is the script itself."""
-        if optimizer is None:
-            return 0
-        if id(optimizer) not in self._numbers:
-            self._numbers[id(optimizer)] = len(self._numbers) + 1
-            self._kept.append(optimizer)  # so that no other gets its id
-        return self._numbers[id(optimizer)]
+        """Of an optimizer; 0 is the script itself."""
+        return 0 if optimizer is None else self._numbers.of(optimizer)
 
     def _repeats(self) -> bool:
         steps = self._steps

@@ -35,14 +35,20 @@ _FLASH = ("flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_f
           "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func")  # fmt: skip
 _FLASH_2 = "csrc/flash_attn/flash_api.cpp of Dao-AILab/flash-attention 2.7: mha_fwd, mha_bwd and their varlen forms"
 _FLASH_3 = "hopper/flash_api.cpp of Dao-AILab/flash-attention: mha_fwd, mha_bwd"
-_UNCHECKED = "from what its kernels compute; not compared with its source"
 _XFORMERS = (
-    f"xformers, ops/fmha: halves go to flash-attention 2, fp32 to cutlass, which keeps the sums of rows; {_UNCHECKED}"
+    "xformers/ops/fmha of facebookresearch/xformers: inputs, output and sums of rows are kept; halves go to "
+    "flash-attention 2, fp32 to cutlass"
 )
 _LIGER = "src/liger_kernel/ops of linkedin/Liger-Kernel: fused_linear_cross_entropy, cross_entropy, rms_norm, swiglu"
-_APEX = f"NVIDIA/apex, optimizers and normalization: fused kernels, statistics in fp32; {_UNCHECKED}"
-_CUT = f"apple/ml-cross-entropy: one number a token forward, gradients alone backward; {_UNCHECKED}"
-_ENGINE = f"NVIDIA/TransformerEngine, pytorch/module, in bf16: as torch's layers; no fp8; {_UNCHECKED}"
+_APEX = (
+    "NVIDIA/apex, optimizers/fused_adam.py, fused_sgd.py and normalization/fused_layer_norm.py: Adam's states in fp32, "
+    "fused kernels, statistics in fp32; the 16 partial sums of a norm's backward are left out"
+)
+_CUT = "cut_cross_entropy 25.1: cce.py, cce_lse_forward.py, cce_backward.py; its locks are left out"
+_ENGINE = (
+    "NVIDIA/TransformerEngine, pytorch/module/layernorm_mlp.py, in bf16: gated activations keep their input alone; the "
+    "other layers as torch's, which was not compared; no fp8"
+)
 
 STAND_INS: dict[str, StandIn] = {
     "flash_attn": StandIn("attention", _FLASH, _FLASH_2),

@@ -17,12 +17,27 @@ __all__ = ["DotProductAttention", "FusedAdam", "FusedLayerNorm", "FusedRMSNorm",
            "fp8_autocast"]  # fmt: skip
 
 
-class FusedAdam(torch.optim.AdamW):
-    """Two states of the parameters' type, nothing between them."""
+class FusedAdam(torch.optim.Optimizer):
+    """Two states in fp32, whatever the parameters' type; with `master_weights` fp32 copies of those in half precision.
+    The kernel works in place."""
 
     def __init__(self, params: Any, lr: float = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, **kwargs: Any) -> None:  # fmt: skip
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+                 weight_decay: float = 0.0, set_grad_none: bool = True, master_weights: bool = False,
+                 **kwargs: Any) -> None:  # fmt: skip
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        parameters = [p for group in self.param_groups for p in group["params"] if master_weights]
+        self.masters = [p.detach().clone().float() for p in parameters if p.dtype is not torch.float32]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+        loss = closure() if closure is not None else None
+        for parameter in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter.data).float()
+                state["exp_avg_sq"] = torch.zeros_like(parameter.data).float()
+            parameter.add_(parameter.grad, alpha=0.0)
+        return loss
 
 
 class FusedSGD(torch.optim.SGD):
@@ -84,9 +99,22 @@ class LayerNormMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         inner = self.fc1(x)
         if self.gated:
-            gate, up = inner.chunk(2, dim=-1)
-            return self.fc2(F.silu(gate) * up)
+            return self.fc2(_Gated.apply(inner))
         return self.fc2(F.gelu(inner, approximate="tanh"))
+
+
+class _Gated(torch.autograd.Function):
+    """One kernel for both halves (`tex.swiglu`, `tex.dswiglu`): only its input is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor) -> Tensor:
+        ctx.save_for_backward(inner)
+        return inner.new_empty(*inner.shape[:-1], inner.shape[-1] // 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (inner,) = ctx.saved_tensors
+        return torch.empty_like(inner)
 
 
 class DotProductAttention(nn.Module):

@@ -160,16 +160,24 @@ apply_liger_kernel_to_qwen3 = _apply_to("qwen3", "Qwen3")
 
 
 class _CutCrossEntropy(torch.autograd.Function):
+    """Forward: two numbers for each token, and the mean logit of each word, by which backward orders its work."""
+
     @staticmethod
     def forward(ctx: Any, e: Tensor, c: Tensor) -> Tensor:
-        sums = e.new_empty(e.shape[:-1], dtype=torch.float32)
-        ctx.save_for_backward(e, c, sums)
-        return sums.mean()
+        tokens = e.shape[:-1].numel()
+        sums, means = e.new_empty(tokens, dtype=torch.float32), e.new_zeros(c.shape[0], dtype=torch.float32)
+        losses = e.new_empty(tokens, dtype=torch.float32)
+        ctx.save_for_backward(e, c, sums, means)
+        return losses.mean()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        e, c, _ = ctx.saved_tensors
-        return torch.zeros_like(e), torch.zeros_like(c) if ctx.needs_input_grad[1] else None
+        e, c, _, means = ctx.saved_tensors
+        order = torch.argsort(means).to(torch.int32)
+        in_e = torch.zeros_like(e)
+        in_c = torch.zeros_like(c, dtype=e.dtype) if ctx.needs_input_grad[1] else None
+        del order
+        return in_e, None if in_c is None else in_c.to(c.dtype)
 
 
 def linear_cross_entropy(e: Tensor, c: Tensor, targets: Tensor, *args: Any, **kwargs: Any) -> Tensor:

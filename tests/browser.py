@@ -38,7 +38,7 @@ def open_browser() -> Iterator[Any]:
 class Opened:
     """A page with what it said and asked for while it was open."""
 
-    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+    def __init__(self, browser: Any, place: Path | str, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()
         self.page.set_default_timeout(PATIENCE)
         self.problems: list[str] = []
@@ -46,7 +46,7 @@ class Opened:
         self.page.on("console", lambda message: self.problems.append(message.text))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
+        self.page.goto(place.as_uri() if isinstance(place, Path) else place)
 
     def text(self, selector: str) -> str:
         text: str = self.page.inner_text(selector)

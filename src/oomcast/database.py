@@ -1,6 +1,6 @@
-"""The database behind the measurement store: SQLite in a file, or PostgreSQL by its URL.
+"""A database of ours: SQLite in a file, or PostgreSQL by its URL.
 
-Its tables with their version, the way from an older version to this one, the connection, and errors as one sentence.
+The connection, tables with their version and the way from an older version to this one, and errors as one sentence.
 """
 
 from __future__ import annotations
@@ -9,153 +9,67 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    JSON,
     URL,
-    BigInteger,
-    Column,
+    ColumnElement,
     Connection,
     Engine,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
+    Insert,
     MetaData,
-    String,
     Table,
-    Text,
     create_engine,
     event,
+    func,
     inspect,
+    literal_column,
     make_url,
     select,
 )
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 
-from ...errors import BadInput, OomcastError, UnreadableFile
+from .errors import BadInput, OomcastError, UnreadableFile
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Database",
-    "StoreUnavailable",
-    "cases",
-    "environments",
-    "measurements",
-    "members",
-    "prepare",
-    "runners",
-    "sources",
-    "timelines",
-]
-
-SCHEMA_VERSION = 1
-
-_metadata = MetaData()
-
-_schema = Table("oomcast_schema", _metadata, Column("version", Integer, nullable=False))
-
-sources = Table(
-    "sources",
-    _metadata,
-    Column("id", String(64), primary_key=True),
-    Column("packed", LargeBinary, nullable=False),
-)
-"""Rendered files by their hash, zlib-packed: repetitions share one."""
-
-runners = Table(
-    "runners",
-    _metadata,
-    Column("id", String(64), primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("started", Text, nullable=False),
-    Column("heartbeat", Float, nullable=False),
-)
-
-cases = Table(
-    "cases",
-    _metadata,
-    Column("key", String(128), primary_key=True),
-    Column("template", Text, nullable=False),
-    Column("framework", Text, nullable=False),
-    Column("device", Text, nullable=False),
-    Column("repetition", Integer, nullable=False),
-    Column("steps", Integer, nullable=False),
-    Column("parameters", JSON, nullable=False),
-    Column("source", String(64), ForeignKey("sources.id"), nullable=False),
-    Column("state", String(8), nullable=False),
-    Column("runner", String(64), index=True),
-    Column("marker", String(64)),
-)
-"""Case and claim in one row, so that one conditional UPDATE decides who runs it: open, claimed or done."""
-
-members = Table(
-    "members",
-    _metadata,
-    Column("campaign", Text, primary_key=True),
-    Column("key", String(128), ForeignKey("cases.key"), primary_key=True),
-    Column("role", Text, nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Index("members_in_order", "campaign", "position"),
-)
-"""Which campaigns a case belongs to, and why: one run serves all of them."""
-
-environments = Table(
-    "environments",
-    _metadata,
-    Column("id", String(64), primary_key=True),
-    Column("facts", JSON, nullable=False),
-)
-
-measurements = Table(
-    "measurements",
-    _metadata,
-    Column("case_key", String(128), ForeignKey("cases.key"), primary_key=True),
-    Column("outcome", String(8), nullable=False),
-    Column("peak_bytes", BigInteger, nullable=False),
-    Column("seconds", Float, nullable=False),
-    Column("environment", String(64), ForeignKey("environments.id"), nullable=False),
-    Column("counters", JSON, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("finished", Float, nullable=False),
-    Index("measurements_by_outcome", "outcome"),
-)
-
-timelines = Table(
-    "timelines",
-    _metadata,
-    Column("case_key", String(128), ForeignKey("measurements.case_key"), primary_key=True),
-    Column("points", JSON, nullable=False),
-)
-
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
-"""By the version they start from; each brings the tables to the next."""
+__all__ = ["Database", "StoreUnavailable", "Tables", "prepare_tables"]
 
 
-def prepare(connection: Connection, name: str) -> None:
-    """Make the tables in an empty database, or bring older ones up to date; refuse what this version cannot read."""
+class Tables(NamedTuple):
+    """Tables that belong together, and their version."""
+
+    metadata: MetaData
+    schema: Table
+    """One of them, with one row and one column: the version."""
+    version: int
+    migrations: Mapping[int, Callable[[Connection], None]] = {}
+    """By the version they start from; each brings the tables to the next."""
+
+
+def prepare_tables(connection: Connection, name: str, tables: Tables) -> None:
+    """Make the tables where there are none, or bring older ones up to date; refuse what this version cannot read."""
+    if connection.dialect.name != "sqlite":  # two that start at once would both make them
+        connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
     present = set(inspect(connection).get_table_names())
-    if _schema.name not in present:
-        if present & set(_metadata.tables):
+    if tables.schema.name not in present:
+        if present & set(tables.metadata.tables):
             raise UnreadableFile(
                 f"{name} holds tables of other programs under the names that oomcast uses; give another database."
             )
-        _metadata.create_all(connection)
-        connection.execute(_schema.insert().values(version=SCHEMA_VERSION))
+        tables.metadata.create_all(connection)
+        connection.execute(tables.schema.insert().values(version=tables.version))
         return
-    version = connection.execute(select(_schema.c.version)).scalar()
+    version = connection.execute(select(tables.schema.c.version)).scalar()
     if version is None:
         raise UnreadableFile(f"{name} does not say which version of oomcast's tables it has; it is damaged.")
-    if version > SCHEMA_VERSION:
+    if version > tables.version:
         raise BadInput(
-            f"{name} was written by a newer oomcast (tables of version {version}, this one knows {SCHEMA_VERSION}); "
+            f"{name} was written by a newer oomcast (tables of version {version}, this one knows {tables.version}); "
             "update oomcast, or give another database."
         )
-    while version < SCHEMA_VERSION:
-        step = MIGRATIONS.get(version)
+    while version < tables.version:
+        step = tables.migrations.get(version)
         if step is None:
             raise BadInput(
                 f"{name} was written by an oomcast too old to read (tables of version {version}); "
@@ -163,14 +77,15 @@ def prepare(connection: Connection, name: str) -> None:
             )
         step(connection)
         version += 1
-        connection.execute(_schema.update().values(version=version))
+        connection.execute(tables.schema.update().values(version=version))
 
 
+_ADVISORY_LOCK = 0x6F6F6D63  # "oomc": PostgreSQL's lock while tables are made
 _BUSY_SECONDS = 60.0
 
 
 class StoreUnavailable(OomcastError):
-    """The database does not answer. What was measured meanwhile is kept; the text says where."""
+    """The database does not answer. The text says why."""
 
 
 class Database:
@@ -198,6 +113,18 @@ class Database:
         snapshot = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with self._errors(), self._engine.connect() as connection:
             yield connection.execution_options(stream_results=True, **snapshot)
+
+    def now(self) -> ColumnElement[float]:
+        """The database's own clock, in seconds: machines that share it need not agree on the time."""
+        if self.is_sqlite:
+            return literal_column("((julianday('now') - 2440587.5) * 86400.0)")
+        return literal_column("CAST(extract(epoch from clock_timestamp()) AS double precision)")
+
+    def insert_new(self, table: Table) -> Insert:
+        """An insert that leaves rows alone that are there already."""
+        if self.is_sqlite:
+            return sqlite_insert(table).on_conflict_do_nothing()
+        return postgresql_insert(table).on_conflict_do_nothing()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -238,15 +165,15 @@ def _url(where: str | os.PathLike[str]) -> URL:
         return url.set(drivername="postgresql+psycopg")
     if backend == "sqlite":
         return url
-    raise BadInput(f"cannot store measurements in {backend!r}; give a file for SQLite, or postgresql://user@host/name.")
+    raise BadInput(f"cannot keep anything in {backend!r}; give a file for SQLite, or postgresql://user@host/name.")
 
 
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise BadInput("measurements are stored in a file; give its path.")
+        raise BadInput("a SQLite database is kept in a file; give its path.")
     folder = Path(url.database).parent
     if not folder.is_dir():
-        raise BadInput(f"cannot store measurements in {url.database}: there is no folder {folder}.")
+        raise BadInput(f"cannot keep a database in {url.database}: there is no folder {folder}.")
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")

@@ -1,0 +1,185 @@
+"""The layouts of a job over several GPUs, and a stated model of what a step costs in each.
+
+The cost of a step, in seconds. It orders layouts; it does not promise times:
+
+- compute: 6 floating-point operations for each parameter and token, 8 with recomputation, at 40 % of the card's peak;
+- a pipeline waits (stages - 1) micro-batches;
+- tensor parallelism: four all-reduces of the hidden state for each block and micro-batch, not overlapped;
+- DDP: the gradients once, FSDP: the parameters twice and the gradients once for each micro-batch, or once for each
+  step of a pipeline, whose blocks stay gathered; both overlap with compute, so the longer of the two counts;
+- offload: parameters and gradients over PCIe in each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..devices import Gpu
+from ..spec import DataParallel, Parallel, Precision, Spec
+from ..trace import Category, EventKind, Trace
+
+__all__ = ["Candidate", "Layouts", "ModelFacts"]
+
+_UTILISATION = 0.4
+_PEAK_FLOPS = {(7, 0): 125e12, (8, 0): 312e12, (8, 6): 142e12, (8, 9): 330e12, (9, 0): 989e12, (10, 0): 2250e12}
+"""Dense 16-bit tensor-core peak by compute capability: NVIDIA's data sheets of V100, A100, A40/RTX 3090, RTX 4090/L40,
+H100 SXM, B200."""
+_NVLINK = {(7, 0): 150e9, (8, 0): 300e9, (9, 0): 450e9, (10, 0): 900e9}
+"""Bytes per second in one direction, from the same sheets; cards without it use PCIe."""
+_PCIE = 25e9
+_NETWORK = 50e9
+"""One 400 Gb/s adapter for each GPU, as in DGX H100."""
+_ADAM = 2
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layout with the recomputation and the micro-batches it is tried with."""
+
+    parallel: Parallel
+    batch_size: int
+    accumulation: int
+    checkpointing: bool
+
+    def options(self) -> str:
+        """As they are written on the command line."""
+        words = [f"--parallel {self.parallel}", f"--batch-size {self.batch_size}"]
+        if self.accumulation > 1:
+            words.append(f"--accumulation {self.accumulation}")
+        return " ".join(words + ["--checkpointing"] * self.checkpointing)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the first capture tells of the job, for arithmetic."""
+
+    parameters: int
+    """Bytes, whole."""
+    blocks: int
+    block: int
+    """Bytes of the largest block."""
+    tokens: int
+    """Of a sample."""
+    activations: int
+    """Bytes that a forward of the whole batch keeps for backward, on one GPU and without recomputation."""
+
+    @property
+    def width(self) -> float:
+        """A Transformer's block has about twelve squares of its width."""
+        return math.sqrt(self.block / 4 / 12)
+
+    @classmethod
+    def of(cls, trace: Trace, world: int, tokens: int) -> ModelFacts:
+        """From a capture that is sharded over all GPUs: every block shows its size, the shards add up."""
+        blocks: Counter[str] = Counter()
+        whole = 0
+        for allocation in trace.allocations:
+            if allocation.category is Category.PARAMETER and allocation.step <= 0 and allocation.phase.value == "build":
+                whole += allocation.nbytes
+                parts = allocation.module.split(".")
+                number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+                if number is not None:
+                    blocks[".".join(parts[: number + 1])] += allocation.nbytes
+        return cls(
+            parameters=whole * world,
+            blocks=max(len(blocks), 1),
+            block=max(blocks.values(), default=whole) * world,
+            tokens=tokens,
+            activations=_kept_by_forward(trace),
+        )
+
+
+class Layouts:
+    """Those that a job could have on the GPUs of its place; its samples of a step stay the same in all of them."""
+
+    def __init__(self, spec: Spec, gpu: Gpu, model: ModelFacts) -> None:
+        self._spec, self._gpu, self._model = spec, gpu, model
+        self._world = spec.place.machines.world_size
+
+    def by_cost(self) -> list[Candidate]:
+        return sorted(self._candidates(), key=self.cost)
+
+    def _candidates(self) -> Iterator[Candidate]:
+        batch = self._spec.workload.batch_size
+        on_node = min(self._spec.place.machines.gpus_per_node, self._world)
+        for tensor in _divisors(on_node):
+            for pipeline in _divisors(self._world // tensor):
+                together = tensor * pipeline
+                for data in (DataParallel.DDP, DataParallel.FSDP2):
+                    if self._world == together and data is DataParallel.FSDP2:
+                        continue
+                    parallel = Parallel(None if self._world == together else data, tensor, pipeline)
+                    for micro in _divisors(batch * together):
+                        if micro > batch or batch * together // micro < pipeline:
+                            continue
+                        for recomputed in (False, True):
+                            yield Candidate(parallel, micro, batch * together // micro, recomputed)
+        yield Candidate(Parallel(DataParallel.FSDP2, offload=True), batch, 1, True)
+
+    @property
+    def _wide(self) -> int:
+        """Bytes of a number that is computed with."""
+        return 4 if self._spec.workload.precision in (Precision.FP32, Precision.TF32) else 2
+
+    def least(self, candidate: Candidate) -> float:
+        """Parameters, gradients and Adam's states, and what forwards keep: no worst rank of the layout holds less.
+
+        The first stage of a pipeline keeps its share for as many micro-batches as there are stages, so all of a
+        micro-batch's; of a tensor-parallel group, each keeps its part at least. What recomputation leaves is not known.
+        A pipeline's stage of FSDP has all of its blocks gathered.
+        """
+        parallel, model = candidate.parallel, self._model
+        if parallel.offload:
+            return 0.0
+        kept = model.activations * candidate.batch_size / self._spec.workload.batch_size / parallel.tensor
+        share = model.parameters / (parallel.tensor * parallel.pipeline)
+        gathered = 0.0
+        if parallel.data is DataParallel.FSDP2:
+            gathered = share * self._wide / 4 if parallel.pipeline > 1 else 0.0
+            share /= parallel.data_size(self._world)
+        state = _ADAM if self._spec.workload.optimizer in (None, "adam", "adamw") else 0
+        return share * (2 + state) + gathered + (0.0 if candidate.checkpointing else kept)
+
+    def cost(self, candidate: Candidate) -> float:
+        """Seconds of a step by the stated model."""
+        parallel, gpu, model, wide = candidate.parallel, self._gpu, self._model, self._wide
+        elements = model.parameters / 4
+        tokens = candidate.batch_size * candidate.accumulation * model.tokens
+        together = parallel.tensor * parallel.pipeline
+        flops = _PEAK_FLOPS.get(gpu.compute_capability, 71e12) * _UTILISATION / (wide // 2)
+        compute = (8 if candidate.checkpointing else 6) * elements * tokens / together / flops
+        compute *= 1 + (parallel.pipeline - 1) / candidate.accumulation
+        near = _NVLINK.get(gpu.compute_capability, _PCIE)
+        far = near if self._world <= self._spec.place.machines.gpus_per_node else _NETWORK
+        local = elements / together
+        exchanged = 0.0
+        if parallel.data is DataParallel.DDP:
+            exchanged = 2 * 4 * local / far
+        elif parallel.data is DataParallel.FSDP2:
+            turns = candidate.accumulation if parallel.pipeline == 1 else 1
+            exchanged = (2 * wide + 4) * local * turns / far
+        hidden = candidate.batch_size * model.tokens * model.width * wide
+        of_tensors = 0.0
+        if parallel.tensor > 1:
+            reductions = 4 * model.blocks / parallel.pipeline * candidate.accumulation
+            of_tensors = reductions * 2 * hidden * (parallel.tensor - 1) / parallel.tensor / near
+        host = 8 * local / self._world / _PCIE if parallel.offload else 0.0
+        return max(compute, exchanged) + of_tensors + host
+
+
+def _divisors(number: int) -> list[int]:
+    """The powers of two among them, and the number itself."""
+    return sorted({power for e in range(number.bit_length()) if number % (power := 1 << e) == 0} | {number})
+
+
+def _kept_by_forward(trace: Trace) -> int:
+    """The most bytes of activations that are there at once."""
+    now = most = 0
+    for kind, index in trace.events:
+        if kind in (EventKind.ALLOCATE, EventKind.FREE) and trace.allocations[index].category is Category.ACTIVATION:
+            now += trace.allocations[index].nbytes if kind is EventKind.ALLOCATE else -trace.allocations[index].nbytes
+            most = max(most, now)
+    return most

@@ -1,0 +1,38 @@
+"""Between captures, never beyond them, and never without saying which of the two a value is."""
+
+from __future__ import annotations
+
+import pytest
+
+import oomcast
+from oomcast.advise import memory_map, sweep
+from oomcast.errors import BadInput
+
+
+def test_values_that_the_job_does_not_take_are_absent() -> None:
+    swept = sweep(
+        "zoo:bert-base", device="a100-40gb", parameter="seq-len", batch_size=2, seq_len=128, blocks=1, steps=1
+    )
+    values = [point.value for point in swept.points]
+    assert max(values) == 512  # the model has 512 positions
+    assert {point.value for point in swept.points if point.captured} == {64, 128, 512}
+    between = next(point for point in swept.points if point.value == 256)
+    captured = oomcast.estimate("zoo:bert-base", device="a100-40gb", batch_size=2, seq_len=256, blocks=1, steps=1)
+    assert (between.device_total, between.low, between.high) == (captured.device_total, captured.low, captured.high)
+
+
+def test_a_map_has_a_cell_for_each_pair_and_captures_at_its_corners() -> None:
+    found = memory_map("zoo:lstm-lm", device="t4", parameter="seq-len", batch_size=4, seq_len=64, steps=1)
+    sizes, batches = {cell.size for cell in found.cells}, {cell.batch_size for cell in found.cells}
+    assert len(found.cells) == len(sizes) * len(batches)
+    corners = {(batch, size) for batch in (min(batches), max(batches)) for size in (min(sizes), max(sizes))}
+    assert corners <= {(cell.batch_size, cell.size) for cell in found.cells if cell.captured}
+
+
+def test_what_cannot_be_swept_is_said() -> None:
+    with pytest.raises(BadInput, match="several GPUs"):
+        sweep("zoo:mlp", device="2xt4", batch_size=2)
+    with pytest.raises(BadInput, match="no slider"):
+        sweep("zoo:mlp", device="t4", parameter="accumulation", batch_size=2)
+    with pytest.raises(BadInput, match="one side"):
+        memory_map("zoo:mlp", device="t4", parameter="batch-size", batch_size=2)

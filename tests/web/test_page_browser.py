@@ -1,0 +1,189 @@
+"""The page in a real browser: sliders, verdict, map, GPUs, remedies, comparison, link, files; phone, dark, keyboard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("sqlalchemy")
+
+from service_process import Service, running
+
+from browser import PATIENCE, Opened, open_browser
+from oomcast.units import format_bytes
+
+LSTM = {"job": "zoo:lstm-lm", "batch_size": 8, "seq_len": 64, "device": "rtx-3060"}
+MLP = {"job": "zoo:mlp", "batch_size": 64, "device": "t4"}
+CAPTURED = '#state[data-kind="captured"]'
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def service(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+def opened_at(browser: Any, service: Service, settings: dict[str, Any], **context: Any) -> Opened:
+    opened = Opened(browser, f"{service.address}/#{quote(json.dumps(settings))}", **{"viewport": DESKTOP, **context})
+    opened.page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    return opened
+
+
+def check_silent(opened: Opened, service: Service) -> None:
+    assert opened.problems == []
+    assert {url for url in opened.requests if not url.startswith((service.address, "data:"))} == set()
+
+
+def settings_of(opened: Opened) -> dict[str, Any]:
+    """What the link holds: it follows the controls a moment later."""
+    opened.page.wait_for_timeout(1000)
+    told: dict[str, Any] = opened.page.evaluate("() => JSON.parse(decodeURIComponent(location.hash.slice(1)))")
+    return told
+
+
+def test_a_slider_answers_at_once_and_is_confirmed_by_the_same_figures(browser: Any, service: Service) -> None:
+    opened = opened_at(browser, service, LSTM)
+    page = opened.page
+    page.wait_for_selector("#batch-chart svg", timeout=3 * PATIENCE)
+    page.wait_for_selector("#size-chart svg", timeout=3 * PATIENCE)
+    expected = service.ask("estimate", **LSTM)
+    assert format_bytes(expected["device_total"]) in opened.text("#sentence")
+    moved = page.evaluate(
+        """() => {
+          const range = document.getElementById("batch-range"), began = performance.now();
+          range.value = Number(range.value) + 2;
+          range.dispatchEvent(new Event("input"));
+          return [performance.now() - began, document.getElementById("state").dataset.kind,
+                  document.getElementById("sentence").textContent];
+        }"""
+    )
+    assert moved[1] == "interpolated"
+    page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    capture = float(page.evaluate("() => document.body.dataset.captureMs"))
+    assert capture > 20 * moved[0]
+    assert opened.text("#sentence") == moved[2]
+    assert settings_of(opened)["batch_size"] == 16
+    assert opened.text("#command") == "oomcast estimate zoo:lstm-lm --batch-size 16 --seq-len 64 --device rtx-3060"
+    check_silent(opened, service)
+
+
+def test_the_map_is_a_table_whose_cells_lead_there(browser: Any, service: Service) -> None:
+    opened = opened_at(browser, service, LSTM)
+    page = opened.page
+    page.click("[data-ask=map]")
+    page.wait_for_selector("#map table", timeout=3 * PATIENCE)
+    verdicts = {text.splitlines()[0] for text in page.locator("#map .cell").all_inner_texts()}
+    assert verdicts <= {"FITS", "TIGHT", "OOM"}
+    cell = page.locator("#map tbody tr").last.locator(".cell").first
+    size = format_bytes(service.ask("map", parameter="seq-len", **LSTM)["cells"][0]["device_total"])
+    assert size in page.locator("#map .cell").first.inner_text()
+    cell.focus()
+    page.keyboard.press("Enter")
+    assert settings_of(opened)["batch_size"] > LSTM["batch_size"]
+    check_silent(opened, service)
+
+
+def test_gpus_remedies_comparison_and_detail(browser: Any, service: Service) -> None:
+    opened = opened_at(browser, service, MLP)
+    page = opened.page
+    page.click("#keep")
+    page.select_option("#precision", "bf16")
+    page.wait_for_selector('#state[data-kind="waiting"]')
+    page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    assert "−" in opened.text("#comparison tbody")
+    page.select_option("#precision", "fp32")
+    page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    page.click("[data-ask=gpus]")
+    page.wait_for_selector("#gpus table", timeout=3 * PATIENCE)
+    assert "cheapest" in opened.text("#gpus")
+    assert "USD/h" in opened.text("#gpus")
+    page.click("[data-ask=advise]")
+    page.wait_for_selector("#advise li", timeout=5 * PATIENCE)
+    toggle = page.locator("#advise li", has_text="--precision amp-fp16").get_by_role("button")
+    toggle.click()
+    assert toggle.get_attribute("aria-pressed") == "true"
+    assert page.input_value("#precision") == "amp-fp16"
+    toggle.click()
+    assert page.input_value("#precision") == "fp32"
+    page.click("[data-ask=report]")
+    frame = page.frame_locator("#report iframe")
+    frame.locator("#timeline .canvas").wait_for(timeout=3 * PATIENCE)
+    frame.locator("#modules .map").wait_for()
+    page.wait_for_timeout(1000)
+    heights = [page.locator("#report iframe").bounding_box()["height"]]
+    page.wait_for_timeout(1000)
+    heights.append(page.locator("#report iframe").bounding_box()["height"])
+    assert heights[0] == heights[1] > 800  # as high as what it shows, and it stays so
+    assert page.get_attribute("#download", "download") == "oomcast.html"
+    check_silent(opened, service)
+
+
+def test_what_cannot_be_asked_is_said_and_a_dropped_file_is_read(
+    browser: Any, service: Service, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    opened = opened_at(browser, service, MLP)
+    page = opened.page
+    page.fill("#job", "zoo:resnet5")
+    page.keyboard.press("Tab")
+    page.wait_for_function("() => document.getElementById('sentence').textContent.includes('did you mean')")
+    # The browser itself notes a refused request on its console; nothing else may.
+    assert all(re.search("400", problem) for problem in opened.problems)
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512, "vocab_size": 500}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    page.set_input_files("#files", str(tmp_path / "config.json"))
+    page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    assert "config.json" in opened.text("#file-list")
+    assert page.input_value("#job") == "config.json"
+    page.evaluate(
+        "() => { const r = document.getElementById('rank'); r.value = 3; r.dispatchEvent(new Event('input')) }"
+    )
+    page.wait_for_selector('#state[data-kind="waiting"]')
+    assert settings_of(opened)["adapter"]["r"] == 16
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off(browser: Any, service: Service, scheme: str) -> None:
+    opened = opened_at(browser, service, MLP, viewport=PHONE, color_scheme=scheme, has_touch=True, is_mobile=True)
+    page = opened.page
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    paper = page.evaluate("() => getComputedStyle(document.querySelector('main')).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", paper)[:3]))
+    assert light > 600 if scheme == "light" else light < 200
+    check_silent(opened, service)
+
+
+def test_everything_can_be_reached_by_keyboard(browser: Any, service: Service) -> None:
+    opened = opened_at(browser, service, MLP)
+    page = opened.page
+    page.evaluate("() => document.body.focus()")
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.dataset.ask || ''"))
+    wanted = {"job", "files", "batch-range", "batch", "gpu", "count", "precision", "optimizer", "checkpointing", "keep"}
+    assert wanted | {"map", "gpus", "advise", "report", "copy"} <= set(reached)
+    page.focus("#batch-range")
+    page.keyboard.press("ArrowRight")
+    assert settings_of(opened)["batch_size"] == 96
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("input, select, button, iframe")]
+          .filter((one) => one.checkVisibility() && !one.labels?.length)
+          .filter((one) => !(one.getAttribute("aria-label") || one.title || one.textContent.trim()))
+          .map((one) => one.id)"""
+    )
+    assert unnamed == []
