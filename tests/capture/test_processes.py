@@ -344,6 +344,15 @@ def test_a_job_file_can_import_from_its_own_folder(tmp_path: Path, monkeypatch: 
     assert width_of(capture(spec_of("job.py"))) == 100
 
 
+@pytest.mark.skipif("not has_transformers()")
+def test_an_answer_names_only_the_libraries_of_its_own_job(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 2, "vocab_size": 99}')
+    of_transformers = capture(spec_of(f"hf:{config}"))
+    assert "transformers" in of_transformers.versions
+    assert "transformers" not in capture(spec_of("zoo:mlp")).versions
+
+
 def has_transformers() -> bool:
     import importlib.util
 
