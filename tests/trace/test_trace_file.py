@@ -124,7 +124,7 @@ def changed(*path: str | int, to: Any) -> bytes:
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = to
-    return gzip.compress(json.dumps(document).encode())
+    return gzip.compress(json.dumps(document).encode(), mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def changed(*path: str | int, to: Any) -> bytes:
         b"garbage",
         trace_to_bytes(example())[:-20],
         trace_to_bytes(example())[:12],
-        gzip.compress(b"{"),
-        gzip.compress(b"[]"),
-        gzip.compress(b"[" * 100_000),
-        gzip.compress(b"\xff\xfe"),
-        gzip.compress(json.dumps({"format": "another"}).encode()),
+        gzip.compress(b"{", mtime=0),
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b"[" * 100_000, mtime=0),
+        gzip.compress(b"\xff\xfe", mtime=0),
+        gzip.compress(json.dumps({"format": "another"}).encode(), mtime=0),
         changed("version", to="1"),
         changed("version", to=True),
         changed("allocations", "nbytes", to=[1]),

@@ -401,3 +401,31 @@ def test_what_libraries_ask_breaks_no_graph() -> None:
 
     trace = _traced(step)
     assert not [sentence for sentence in trace.assumptions if "breaks" in sentence or "eager" in sentence]
+
+
+class _FlexBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        query, key, value = self.project(x).view(1, ROWS * 2, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
+        return flex_attention(query, key, value, score_mod=lambda score, b, h, i, j: score + (i - j))
+
+
+def test_flex_attention_is_a_kernel_of_its_compiled_region() -> None:
+    """It holds its output and two numbers for each row, never the scores, and the graph does not break."""
+
+    def step() -> None:
+        block = _FlexBlock().cuda()
+        block.compile()
+        block(torch.randn(2 * ROWS, WIDTH, device="cuda")).sum().backward()
+
+    trace = _traced(step)
+    assert not any("torch.compile" in told or "flex" in told for told in trace.assumptions)
+    flex = [a for a in trace.allocations if a.operator.startswith("triton_tem_fused")]
+    rows, values = 4 * 2 * ROWS * 4, 2 * ONE
+    assert [a.nbytes for a in flex if a.phase is Phase.FORWARD] == [rows, rows, values]
+    assert sum(a.nbytes for a in flex if a.phase is Phase.BACKWARD) == 3 * values

@@ -49,15 +49,23 @@ class VirtualDevice(TorchFunctionMode):
 
 
 def shown_device_property() -> property:
-    """`FakeTensor.device` as Python code reads it: `cuda:0`. Code beneath (no function mode on) sees the stand-in."""
+    """`FakeTensor.device` as Python code reads it: `cuda:0`. Code beneath (our mode is not on) sees the stand-in."""
     real = FakeTensor.device
 
     def device(tensor: FakeTensor) -> torch.device:
-        if torch._C._is_torch_function_mode_enabled():
+        if _translates():
             return to_shown_device(tensor.fake_device)
         return real.__get__(tensor)
 
     return property(device)
+
+
+def _translates() -> bool:
+    """Whether our mode is on. Others may be without it: torch has its own, while it traces flex attention."""
+    if not torch._C._is_torch_function_mode_enabled():
+        return False
+    places = range(torch._C._len_torch_function_stack())
+    return any(isinstance(torch._C._get_function_stack_at(place), VirtualDevice) for place in places)
 
 
 def _on_gpu(tensor: torch.Tensor) -> bool:

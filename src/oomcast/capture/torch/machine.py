@@ -42,7 +42,7 @@ from .native_files import install_native_files
 from .parameters import FakeParameter, install_parameters
 from .patches import Patches
 from .personality import Personality, Platform, before
-from .personality.flex import flex_kernel, flex_module
+from .personality.flex import let_flex_attention_run
 from .recorder import Recorder
 from .saving import install_saving
 from .scope import COMPILED_PREFIX, Scope
@@ -416,11 +416,4 @@ def _install_late(patches: Patches, virtual: VirtualGpu) -> None:
         patches.set(library, "is_fake_tensor", is_never_fake)
     install_libraries(patches, virtual.recorder)
     install_native_files(patches)
-    flex = flex_module()
-    if flex is not None and getattr(flex.flex_attention_hop, "__module__", "").partition(".")[0] == "torch":
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            virtual.ledger.assume("flex attention: the memory of its compiled kernel is taken")
-            return flex_kernel(*args, **kwargs)
-
-        patches.set(flex, "flex_attention_hop", kernel)
+    let_flex_attention_run(patches, virtual.ledger.assume, lambda: virtual.compiled.findings.is_compiling)

@@ -46,6 +46,10 @@ class Findings:
                 self._spent += time.monotonic() - self._since
 
     @property
+    def is_compiling(self) -> bool:
+        return self._compiling > 0
+
+    @property
     def seconds(self) -> float:
         """What compiling has taken so far."""
         return self._spent + (time.monotonic() - self._since if self._compiling else 0.0)

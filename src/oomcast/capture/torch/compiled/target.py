@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch._dynamo.device_interface import CudaInterface
+from torch._inductor import select_algorithm
 from torch._inductor.fx_passes import joint_graph, pad_mm, post_grad, pre_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -117,6 +119,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
                 if hasattr(module, name):
                     patches.set(module, name, lambda *args, _answer=answer, **kwargs: _answer)
         _replace_measurements(patches, tell)
+        _build_no_template(patches)
         _make_patterns_on_host(patches)
         _fold_on_host(patches)
         _forget_answers()
@@ -135,6 +138,13 @@ def _replace_measurements(patches: Patches, tell: Callable[[str], None]) -> None
         return False
 
     patches.set(pad_mm, "should_pad", should_pad)
+
+
+def _build_no_template(patches: Patches) -> None:
+    """Kernels from Inductor's templates (flex attention's) are loaded when they are written, so that they can be timed:
+    that needs Triton, and nothing is timed here."""
+    unbuilt = SimpleNamespace(__file__="", key="")
+    patches.set(select_algorithm, "PyCodeCache", SimpleNamespace(load=lambda *args, **options: unbuilt))
 
 
 _PATTERNS: tuple[tuple[Any, Any], ...] = tuple(

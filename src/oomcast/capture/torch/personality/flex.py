@@ -3,22 +3,38 @@
 `torch.compile` makes one Triton kernel of the attention and its score function: it writes the output and, for
 backward, the logarithm of each row's sum (torch/_inductor/kernel/flex/flex_attention.py). Its backward takes a sum per
 row and writes the three gradients. Scores are never held. Called without `torch.compile`, torch itself warns that it
-holds them all; nobody trains so.
+holds them all; nobody trains so. Within a compiled region, torch's own operator is traced and lowered.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-__all__ = ["flex_kernel", "flex_module"]
+from ..patches import Patches
+
+__all__ = ["let_flex_attention_run"]
 
 
-def flex_module() -> Any:
-    """torch's module, once the job has loaded it."""
-    return sys.modules.get("torch.nn.attention.flex_attention")
+def let_flex_attention_run(patches: Patches, assume: Callable[[str], None], is_compiling: Callable[[], bool]) -> None:
+    """Once the job has loaded torch's module: from then on its operator takes the memory of its kernel."""
+    module = sys.modules.get("torch.nn.attention.flex_attention")
+    if module is None or getattr(type(module.flex_attention_hop).__call__, "is_ours", False):
+        return
+    operator = type(module.flex_attention_hop)
+    trace = operator.__call__
+
+    def call(hop: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return trace(hop, *args, **kwargs)
+        assume("flex attention: the memory of its compiled kernel is taken")
+        return _run_kernel(*args, **kwargs)
+
+    call.is_ours = True  # type: ignore[attr-defined]
+    patches.set(operator, "__call__", call)
 
 
 class _Kernel(torch.autograd.Function):
@@ -42,7 +58,7 @@ class _Kernel(torch.autograd.Function):
         return gradients
 
 
-def flex_kernel(query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> Any:
+def _run_kernel(query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> Any:
     """In place of torch's higher-order operator: output, logarithms of the rows' sums, rows' maxima."""
     out, rows = _Kernel.apply(query, key, value)
     return out, rows, rows
