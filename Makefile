@@ -22,8 +22,10 @@ setup: .venv/.installed-dev
 demo: .venv/.installed-demo
 	$(BIN)/oomcast estimate zoo:resnet50 --batch-size 64 --device rtx-3090
 
+# The tests wait for processes of their own half of the time: two at once take little more memory, and half as long.
+WORKERS ?= 2
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Frameworks do not share an environment: each one's tests run in their own and are skipped elsewhere.
 .venv-tensorflow/.installed: pyproject.toml constraints-tensorflow.txt

@@ -5,11 +5,13 @@ Two promises of the whole suite are kept here: it runs on every machine, and it 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,9 @@ def pytest_sessionstart() -> None:
     os.environ[_MARK] = uuid.uuid4().hex
 
 
+_found_in_workers: list[str] = []
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Whatever the tests started must be gone: a Ray cluster once stayed for days."""
@@ -39,15 +44,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     while left and time.monotonic() < deadline:
         time.sleep(0.2)
         left = _left_behind()
-    if not left:
-        return
-    for process, command in left.items():
-        print(f"\nleft behind by the tests: process {process}: {command}")
-        try:
+    for process in left:
+        with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
-        except OSError:
-            continue
-    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    found = [f"process {process}: {command}" for process, command in left.items()]
+    if hasattr(session.config, "workeroutput"):  # one of several workers: the process that started it tells
+        session.config.workeroutput["left_behind"] = found
+        return
+    for process in found + _found_in_workers:
+        print(f"\nleft behind by the tests: {process}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended."""
+    _found_in_workers.extend(getattr(node, "workeroutput", {}).get("left_behind", ()))
 
 
 def _left_behind() -> dict[int, str]:

@@ -11,14 +11,15 @@ import pytest
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
-def test_a_process_that_is_left_behind_fails_the_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["here", "in a worker"])
+def test_a_process_that_is_left_behind_fails_the_session(tmp_path: Path, workers: list[str]) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "conftest.py")
     source = tmp_path / "conftest.py"
     source.write_text(source.read_text().replace("_GRACE = 10.0", "_GRACE = 0.5"))
     leaving = "import subprocess\n\ndef test_leaves():\n    subprocess.Popen(['sleep', '61'], start_new_session=True)\n"
     (tmp_path / "test_leaving.py").write_text(leaving)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_leaving.py"],
+        [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, "test_leaving.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
