@@ -816,3 +816,24 @@ def test_what_is_saved_with_its_data_can_be_read_again(tmp_path: Path) -> None:
     assert answer.script is not None
     assert answer.script.ending is Ending.FINISHED, answer.script.reason
     assert any("TF32" in sentence for sentence in answer.assumptions)
+
+
+def test_a_script_has_a_terminal_and_may_trace_its_model(tmp_path: Path) -> None:
+    """Progress bars ask `stty` for a width, and TensorBoard traces the model for its picture."""
+    answer = run(
+        tmp_path,
+        """
+        import os
+        rows, columns = os.popen("stty size", "r").read().split()
+        assert (rows, columns) == ("24", "80")
+        traced = torch.jit.trace(model, torch.randn(64, 1024, device="cuda"))
+        assert list(traced.state_dict()) == list(model.state_dict()) and not list(traced.graph.nodes())
+        on_host = torch.jit.trace(lambda x: x + 1, torch.ones(2))
+        assert on_host(torch.ones(2)).tolist() == [2.0, 2.0]
+        for _ in range(4):
+            step()
+        """,
+    )
+    assert answer.script is not None and answer.script.optimizer_steps >= 3
+    assert answer.script.ending is not Ending.FAILED
+    assert any("torch.jit.trace" in sentence for sentence in answer.assumptions)

@@ -49,6 +49,7 @@ from .scope import COMPILED_PREFIX, Scope
 from .software import assumptions_about_versions, library_versions, predicts_tokens
 from .spellings import install_spellings
 from .stand_ins import stand_ins
+from .tracing import install_tracing
 from .vision_operators import prepare_torchvision
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ def virtual_gpu(
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
         _install_compiler(patches, virtual.compiled)
+        install_tracing(patches, virtual.ledger.assume)
         load_in_turn(patches)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))

@@ -35,7 +35,7 @@ from ..errors import NoSuchGpu, RaisedAsOnGpu
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
-from .processes import install_ends, install_processes
+from .processes import install_ends, install_processes, sit_at_a_terminal
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
 
@@ -130,6 +130,7 @@ class _Session:
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
+            sit_at_a_terminal()
             threading.Thread(target=self._mind_the_clock, daemon=True).start()
             try:
                 _run_as_main(self._launch)
