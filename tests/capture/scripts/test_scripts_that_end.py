@@ -145,6 +145,11 @@ def _command_lines() -> list[str]:
     [
         ("exit()", Verdict.UNKNOWN, r"ended itself by sys\.exit at .*train\.py:\d+"),
         ("exit(7)", Verdict.UNKNOWN, "exit code 7"),
+        (
+            "try: open('absent')\nexcept Exception as error: print(error)",
+            Verdict.UNKNOWN,
+            "printed: .*No such file.*absent",
+        ),
         ("step(); import absent_package", Verdict.FITS, r"needs the package absent_package.*train.py:\d+"),
         ("nn.DataParallel(model, device_ids=[0, 1])", Verdict.UNKNOWN, r"uses cuda:1.*--device 2xa100-40gb.*:\d+"),
     ],

@@ -141,7 +141,7 @@ class _Session:
             else:
                 stop = Stop(Ending.FINISHED, "the script came to its end")
             with self._ending:
-                return self._trace(stop)
+                return self._trace(self._with_last_words(stop))
 
     # -- what the script does --------------------------------------------------------------------------------------
 
@@ -269,6 +269,11 @@ class _Session:
             said = _last_words()
         code = 1 if isinstance(error.code, str) else error.code
         return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{where}{': ' + said if said else ''}")
+
+    def _with_last_words(self, stop: Stop) -> Stop:
+        """A script that ends as if all were well before it has trained may have caught an error and printed it."""
+        said = _last_words() if stop.ending is Ending.FINISHED and self._watch.steps_seen < 2 else ""
+        return dataclasses.replace(stop, reason=f"{stop.reason}; the last that it printed: {said}") if said else stop
 
     def _failed(self, error: BaseException) -> Stop:
         if isinstance(error, OomcastError):
