@@ -34,7 +34,7 @@ from .answers import is_never_fake
 from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
-from .functions import VirtualDevice, shown_device_property
+from .functions import VirtualDevice, shown_device_property, tolist
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
 from .libraries import forget_tensors, install_libraries, load_in_turn
@@ -292,6 +292,7 @@ def virtual_gpu(
         install_saving(patches, virtual.ledger)
         install_host(patches, contexts, recorder)
         patches.set(FakeTensor, "device", shown_device_property())
+        patches.set(FakeTensor, "tolist", lambda tensor: tolist(recorder, tensor))
         install_parameters(patches, recorder)
         contexts.enter_context(install_spellings(patches, functions))
         _install_engine(patches, virtual, functions)
