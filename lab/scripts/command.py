@@ -96,6 +96,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="WORD", help="only scripts whose name or line has this in it"
     )
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them, as a sample of the table")
     parser.add_argument("--device", default="a100-40gb", metavar="GPU")
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S")
     parser.add_argument(
@@ -109,6 +110,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     chosen = [one for one in (*SCRIPTS, *FRAMEWORKS) if not options.only or _is_meant(one, options.only)]
+    chosen = chosen[:: max(options.every, 1)]
     if not chosen:
         raise BadInput("no script of the table has such a name.")
     # Commands such as `yolo` and `accelerate` are those of this environment.

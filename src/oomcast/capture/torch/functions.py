@@ -16,7 +16,7 @@ from .errors import GpuTypeError
 from .host_work import BENEATH_MODES, is_work_of_the_host
 from .recorder import Recorder, parts_of
 
-__all__ = ["VirtualDevice", "of_old_type", "shown_device_property"]
+__all__ = ["VirtualDevice", "of_old_type", "shown_device_property", "tolist"]
 
 _Tensor = torch.Tensor
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -247,9 +247,16 @@ def _values_or_stand_in(recorder: Recorder, tensor: torch.Tensor) -> torch.Tenso
         return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
 
 
-def _tolist(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    _wait_for(recorder, args[0])
-    return _Tensor.tolist(_values_or_stand_in(recorder, args[0]))
+def tolist(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """One stand-in for all that is not known: fake tensors of torch read each element, as if a loop waited for it."""
+    _wait_for(recorder, tensor)
+    value = recorder.values.of(tensor)
+    if value is None:
+        line = recorder.scope.user_line()
+        one = recorder.values.read(tensor, f" at {line}" if line else "")
+        with torch.utils._python_dispatch._disable_current_modes():
+            value = torch.full((), one, dtype=tensor.dtype).expand(tensor.shape)
+    return _Tensor.tolist(value.detach())
 
 
 def _numpy(recorder: Recorder, args: Any, kwargs: Any) -> Any:
@@ -335,7 +342,7 @@ _HANDLERS: dict[Any, Any] = {
     _Tensor.cuda: _cuda,
     _Tensor.cpu: _cpu,
     _Tensor.type: _type,
-    _Tensor.tolist: _tolist,
+    _Tensor.tolist: lambda recorder, args, kwargs: tolist(recorder, args[0]),
     _Tensor.numpy: _numpy,
     _Tensor.__array__: _array,
     _Tensor.data_ptr: _data_ptr,

@@ -34,7 +34,7 @@ from .answers import is_never_fake
 from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
-from .functions import VirtualDevice, shown_device_property
+from .functions import VirtualDevice, shown_device_property, tolist
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
 from .libraries import forget_tensors, install_libraries, load_in_turn
@@ -49,6 +49,7 @@ from .scope import COMPILED_PREFIX, Scope
 from .software import assumptions_about_versions, library_versions, predicts_tokens
 from .spellings import install_spellings
 from .stand_ins import stand_ins
+from .tracing import install_tracing
 from .vision_operators import prepare_torchvision
 
 if TYPE_CHECKING:
@@ -291,12 +292,14 @@ def virtual_gpu(
         install_saving(patches, virtual.ledger)
         install_host(patches, contexts, recorder)
         patches.set(FakeTensor, "device", shown_device_property())
+        patches.set(FakeTensor, "tolist", lambda tensor: tolist(recorder, tensor))
         install_parameters(patches, recorder)
         contexts.enter_context(install_spellings(patches, functions))
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
         _install_compiler(patches, virtual.compiled)
+        install_tracing(patches, virtual.ledger.assume)
         load_in_turn(patches)
         scope.on_root.append(virtual.saw_model)
         scope.on_root.append(lambda module: _install_late(patches, virtual))

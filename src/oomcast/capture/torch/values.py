@@ -155,6 +155,8 @@ class Values:
                 stand_in = made_by in _TRUE_WHEN_UNKNOWN or (
                     made_by in _ANY and goes_on_where_any(where.removeprefix(" at "))
                 )
+            passing = what_passes(where.removeprefix(" at "))
+            stand_in = stand_in if passing is None else passing
             # However small the stand-in becomes, some loops wait for less: those of every step must end.
             if reads % _PATIENCE == 0 and ends_a_loop(where.removeprefix(" at ")):
                 stand_in = not stand_in
@@ -251,6 +253,30 @@ def _tree(path: str) -> ast.AST:
         return ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
+
+
+def what_passes(line: str) -> bool | None:
+    """What the condition at `file:number` must be for a check (`assert …`, `if …: raise`) to pass; None elsewhere."""
+    path, _, number = line.rpartition(":")
+    return _checks(path).get(int(number)) if number.isdigit() else None
+
+
+@functools.lru_cache
+def _checks(path: str) -> dict[int, bool]:
+    found = {}
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Assert):
+            passing = True
+        elif isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+            passing = False
+        else:
+            continue
+        negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        inner = node.test.operand if isinstance(node.test, ast.UnaryOp) and negated else node.test
+        if not any(isinstance(part, ast.Not) for part in ast.walk(inner)):  # else it takes more to know
+            lines = range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
+            found.update(dict.fromkeys(lines, passing != negated))
+    return found
 
 
 def ends_a_loop(line: str) -> bool:

@@ -5,6 +5,7 @@ process at hand, for the rank that is looked at. Extensions in C++ or CUDA are c
 the memory of tensors, of which the virtual GPU's have none: they are refused in a sentence. So are several GPUs in one
 process, of which only the first is followed. A script that ends its
 process at once (`os._exit`, a signal to itself) would take what was seen with it: it is told and stopped there instead.
+Its standard input is a terminal, as it is for who starts a script by hand: some ask `stty` for its width.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +23,7 @@ from ....errors import BadInput
 from ..machine import VirtualGpu
 from ..patches import Patches
 
-__all__ = ["install_ends", "install_processes"]
+__all__ = ["install_ends", "install_processes", "sit_at_a_terminal"]
 
 
 class _Done:
@@ -72,6 +74,25 @@ def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_si
     extensions = importlib.import_module("torch.utils.cpp_extension")
     for name in ("load", "load_inline"):
         patches.set(extensions, name, no_extension)
+
+
+def sit_at_a_terminal() -> None:
+    """Of 80 columns, at which nobody types: whatever reads from it is at the end of its input at once."""
+    try:
+        import fcntl
+        import termios
+
+        keyboard, screen = os.openpty()
+    except (ImportError, OSError):  # not on this system, or no terminal is left: standard input stays empty
+        return
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    modes = termios.tcgetattr(screen)
+    modes[3] &= ~termios.ICANON  # a read waits neither for a line nor, with these two, for a character
+    modes[6][termios.VMIN] = modes[6][termios.VTIME] = 0
+    termios.tcsetattr(screen, termios.TCSANOW, modes)
+    os.dup2(screen, 0)
+    os.close(screen)
+    os.set_inheritable(keyboard, False)  # it stays open as long as this process lives
 
 
 def install_ends(patches: Patches, left: Callable[[int], Any], killed: Callable[[str], Any]) -> None:

@@ -35,7 +35,7 @@ from ..errors import NoSuchGpu, RaisedAsOnGpu
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
-from .processes import install_ends, install_processes
+from .processes import install_ends, install_processes, sit_at_a_terminal
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
 
@@ -130,6 +130,7 @@ class _Session:
             virtual.on_step.append(self._after_step)
             virtual.on_backward.append(self._after_backward)
             virtual.scope.on_root.append(self._before_forward)
+            sit_at_a_terminal()
             threading.Thread(target=self._mind_the_clock, daemon=True).start()
             try:
                 _run_as_main(self._launch)
@@ -140,7 +141,7 @@ class _Session:
             else:
                 stop = Stop(Ending.FINISHED, "the script came to its end")
             with self._ending:
-                return self._trace(stop)
+                return self._trace(self._with_last_words(stop))
 
     # -- what the script does --------------------------------------------------------------------------------------
 
@@ -268,6 +269,11 @@ class _Session:
             said = _last_words()
         code = 1 if isinstance(error.code, str) else error.code
         return Stop(Ending.FAILED, f"the script ended itself with exit code {code}{where}{': ' + said if said else ''}")
+
+    def _with_last_words(self, stop: Stop) -> Stop:
+        """A script that ends as if all were well before it has trained may have caught an error and printed it."""
+        said = _last_words() if stop.ending is Ending.FINISHED and self._watch.steps_seen < 2 else ""
+        return dataclasses.replace(stop, reason=f"{stop.reason}; the last that it printed: {said}") if said else stop
 
     def _failed(self, error: BaseException) -> Stop:
         if isinstance(error, OomcastError):

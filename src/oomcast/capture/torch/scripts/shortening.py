@@ -1,7 +1,9 @@
 """Loops that only repeat themselves cost nothing more: outermost forwards whose memory is known, and long epochs.
 
 A model that runs without gradients on inputs of the same form, three times with the same memory and nothing left
-behind but its output, is not run again: it returns outputs of that form. The same is done within gradient
+behind but its output, is not run again: it returns outputs of that form, unless the script holds more by now than when
+it was run last, for then its peak is a higher one. So is a model that another one calls in a loop (the thousand steps
+of a sampler that is a module itself). The same is done within gradient
 accumulation, where the gradients of further micro-batches are added to those that are there, and for all training once
 its peak has repeated: the script then comes soon to its evaluation and its checkpoint, which are run as they are. If
 even so an epoch takes long, its data loader ends it early.
@@ -31,6 +33,8 @@ __all__ = ["ForwardMemory", "install_shortening"]
 
 _ALIKE = 3
 """Forwards of one form that must have taken the same before the next is taken as known."""
+_MORE_OF_PEAK = 0.01
+"""By which share of a forward's peak what is held may have grown before it is run again."""
 _PLAIN = (type(None), bool, int, float, str, torch.dtype)
 _BATCHES_OF_EVALUATION = 32
 """After which an evaluation is ended whose batches leave nothing behind."""
@@ -63,6 +67,8 @@ class _Known:
 
     extra: int
     """Bytes at its highest, beyond what there was before."""
+    before: int
+    """Bytes that were held before."""
     leaves: tuple[Any, ...]
     spec: TreeSpec
 
@@ -95,6 +101,8 @@ class ForwardMemory:
         self._modules = Numbers()
         self._pending: dict[Any, tuple[_Known, list[int], int]] = {}
         """By form: what its last run took, the blocks it left behind, and how many of these are its output."""
+        self._inner_calls: dict[int, int] | None = None
+        """By the id of a module that an outermost one without gradients calls: how often it did so."""
         self.skipped = 0
         self.asks_for_gradients = False
         """Whether the script takes the gradients of its parameters itself (`torch.autograd.grad`), as meta-learners do:
@@ -154,15 +162,42 @@ class ForwardMemory:
         self._virtual.label((args, kwargs), Category.INPUT)
         if torch.is_grad_enabled():
             return self._with_gradients(form, run, module, args, kwargs)
+        self._inner_calls = {}
+        try:
+            return self._without_gradients(form, run, module, args, kwargs)
+        finally:
+            self._inner_calls = None
+
+    def call_within(self, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """A call inside of an outermost one."""
+        calls = self._inner_calls
+        if calls is None or torch.is_grad_enabled():
+            return run(module, *args, **kwargs)
+        calls[id(module)] = calls.get(id(module), 0) + 1
+        if calls[id(module)] <= _ALIKE or not module._modules:
+            return run(module, *args, **kwargs)
+        form = _form(self._modules.of(module), module, args, kwargs)
+        self._inner_calls = None  # what it calls itself is measured with it
+        try:
+            return self._without_gradients(form, run, module, args, kwargs)
+        finally:
+            self._inner_calls = calls
+
+    def _without_gradients(self, form: Any, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         if form is None:
             return run(module, *args, **kwargs)
         self._learn(form)
         known = self._seen.get(form, [])
-        if len(known) >= _ALIKE:
+        if len(known) >= _ALIKE and not self._would_be_higher(known[-1]):
             self._virtual.saw_model(module)
             self.skipped += 1
             return _made_again(known[-1])
         return self._measured(form, run, module, args, kwargs)
+
+    def _would_be_higher(self, known: _Known) -> bool:
+        """Whether so much was kept since it was run last, such as its outputs, that it has to be run on top of that."""
+        more = self._virtual.ledger.held - known.before
+        return more > _MORE_OF_PEAK * (known.before + known.extra)
 
     def _with_gradients(self, form: Any, run: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         known = self._seen.get(("training", form))
@@ -180,7 +215,7 @@ class ForwardMemory:
         self._round_highest = max(self._round_highest, highest[0])
         self._in_window.append(form)
         if form is not None and (described := _described(output)) is not None:
-            self._seen[("training", form)] = [_Known(0, *described)]
+            self._seen[("training", form)] = [_Known(0, 0, *described)]
         return output
 
     def _repeats(self, form: Any) -> bool:
@@ -209,7 +244,7 @@ class ForwardMemory:
         described = _described(output)
         if described is not None:
             left, outputs = builder.live_after(before), len(described[0])
-            self._pending[form] = _Known(highest[0] - held, *described), left, outputs
+            self._pending[form] = _Known(highest[0] - held, held, *described), left, outputs
         return output
 
     def _learn(self, form: Any) -> None:
@@ -288,8 +323,10 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
 
     def remembering(call: Callable[..., Any]) -> Callable[..., Any]:
         def call_or_remember(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if virtual.scope.inside_module or os.getpid() != own or torch._C._current_autograd_node() is not None:
+            if os.getpid() != own or torch._C._current_autograd_node() is not None:
                 return call(module, *args, **kwargs)
+            if virtual.scope.inside_module:
+                return memory.call_within(call, module, args, kwargs)
             return memory.call(call, module, args, kwargs)
 
         return call_or_remember
