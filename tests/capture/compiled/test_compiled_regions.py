@@ -401,3 +401,9 @@ def test_what_libraries_ask_breaks_no_graph() -> None:
 
     trace = _traced(step)
     assert not [sentence for sentence in trace.assumptions if "breaks" in sentence or "eager" in sentence]
+
+
+def test_a_function_that_is_compiled_and_never_called_loads_no_compiler() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        torch.compile(_chain, dynamic=False)  # as bitsandbytes does when it is loaded
+        assert not gpu.compiled.is_used
