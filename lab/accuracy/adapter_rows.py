@@ -12,6 +12,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,12 +140,32 @@ characters, sorted within buckets of 80). The texts are not here: the length is 
 on (BEFT, OFT, RoAd, VeRA: 689 to 702); it holds for all runs, which share seed and data."""
 
 
+_WRITTEN_ANEW = {"OSF": (0, 21)}
+"""Methods whose code holds something else from a version of peft on. OSF held both factors of every weight beside it;
+now it holds what is trained, and the half of a factor that cannot be computed from that."""
+
+
+def _other_code(adapter: Mapping[str, Any] | None) -> bool:
+    """Whether a row was measured with other code of its method than the installed peft's."""
+    changed = _WRITTEN_ANEW.get(str((adapter or {}).get("peft_type", "")))
+    if changed is None or find_spec("peft") is None:
+        return False
+    told = str((adapter or {}).get("peft_version") or "0")
+    return (_numbers(told) < changed) != (_numbers(metadata.version("peft")) < changed)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version)[:2])
+
+
 def _peft_run(row: Row, model: str, length: int, adapter: Mapping[str, Any] | None, fp32: bool, gpu: str,
               measured: int, **more: Any) -> _Run | str:  # fmt: skip
     if adapter and "peft_type" not in adapter:
         return "its adapter's method is not published"
     if find_spec("peft") is None:
         return "its adapter needs peft, which is not installed"
+    if _other_code(adapter):
+        return f"peft's code of {adapter and adapter['peft_type']} held something else in the version that was measured"
     settings = {k: v for k, v in (adapter or {}).items() if v is not None and k not in _LEFT_OUT_OF_SETTINGS}
     options: dict[str, Any] = {
         "batch_size": row.whole("batch_size" if "batch_size" in row.cells else "batch_size_per_gpu"),
