@@ -92,6 +92,17 @@ def test_quantised_weights_hold_half_a_byte_and_their_scales(llama: str) -> None
 
 
 @needs("peft")
+def test_experts_in_one_tensor_are_not_quantised_and_the_answer_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "model_type": "mixtral", "num_local_experts": 4}))
+    trace = traced(str(path), weights="bf16", adapter="lora,r=4,target_modules=q_proj+v_proj", quantization="gptq-int4")
+    (said,) = [sentence for sentence in trace.assumptions if "experts in one tensor" in sentence]
+    assert said.endswith("they stay in bfloat16")
+    largest = max(a.nbytes for a in trace.allocations if a.category is Category.PARAMETER)
+    assert largest == 4 * 2 * WIDE * HIDDEN * 2  # of both halves of all experts
+
+
+@needs("peft")
 def test_unknown_adapters_and_settings_that_peft_refuses_are_one_sentence(llama: str) -> None:
     with pytest.raises(UnknownName, match="adapter 'magic'"):
         traced(llama, adapter="magic")

@@ -117,3 +117,18 @@ def test_input_shapes(text: str) -> None:
 def test_what_is_no_input_shape(text: str) -> None:
     with pytest.raises(BadInput, match="3x224x224"):
         parse_input_shape(text)
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "libraries"),
+    [
+        ("zoo:mlp", {}, ()),
+        ("timm:resnet18", {}, ("timm",)),
+        ("hf:bert", {}, ("transformers",)),
+        ("hf:bert", {"adapter": "lora"}, ("transformers", "peft")),
+    ],
+)
+def test_the_libraries_that_a_server_loads_for_a_job(
+    job: str, options: dict[str, str], libraries: tuple[str, ...]
+) -> None:
+    assert Workload.create(job, batch_size=1, **options).libraries == libraries

@@ -44,11 +44,9 @@ _ERRORS: dict[str, type[OomcastError]] = {
         UnreadableFile,
     )
 }
-_LIBRARIES = (JobKind.TIMM, JobKind.TORCHVISION, JobKind.HF)
-"""Kinds of jobs whose library a server loads before it forks."""
-_servers: dict[tuple[str, str, bool, JobKind | None], CaptureServer | SpawningServer] = {}
-"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, and the library that it
-loads: what one job needed must not show in the answer for the next."""
+_servers: dict[tuple[str, str, bool, tuple[str, ...]], CaptureServer | SpawningServer] = {}
+"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, and the libraries
+that it loads before it forks: what one job needed must not show in the answer for the next."""
 
 
 def capture(spec: Spec) -> Trace:
@@ -128,8 +126,8 @@ def _ask(framework: str, spec: Spec) -> Trace:
         if workload.job.kind is JobKind.OBJECT:
             answer = _from_object(framework, request)
         else:
-            library = workload.job.kind if workload.job.kind in _LIBRARIES else None
-            answer = _server(framework, interpreter_of(framework), library).ask(request, limits_of(spec))
+            server = _server(framework, interpreter_of(framework), workload.libraries)
+            answer = server.ask(request, limits_of(spec))
     except TimeLimit:
         raise TookTooLong(
             f"{workload.job.reference} did not finish within {time_limit:g} s; "
@@ -145,8 +143,8 @@ def _ask(framework: str, spec: Spec) -> Trace:
     raise kind(answer.message)
 
 
-def _server(framework: str, python: str, library: JobKind | None = None) -> CaptureServer | SpawningServer:
-    key = framework, python, jobs_are_forks(), library
+def _server(framework: str, python: str, libraries: tuple[str, ...] = ()) -> CaptureServer | SpawningServer:
+    key = framework, python, jobs_are_forks(), libraries
     if key not in _servers:
         _servers[key] = (CaptureServer if jobs_are_forks() else SpawningServer)(framework, python)
     return _servers[key]

@@ -71,6 +71,8 @@ OPTIMIZER_KINDS: dict[str, OptimizerKind] = {
                 ("paged-lion-8bit", "PagedLion8bit", "bitsandbytes"),
                 ("adamw-8bit-torchao", "AdamW8bit", "torchao"),
                 ("adamw-4bit-torchao", "AdamW4bit", "torchao"),
+                ("adamw-fp8-torchao", "AdamWFp8", "torchao"),
+                ("shampoo", "Shampoo", "pytorch_optimizer"),
                 ("soap", "SOAP", "pytorch_optimizer"),
                 ("schedule-free", "ScheduleFreeAdamW", "pytorch_optimizer"),
             )

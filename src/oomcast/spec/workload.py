@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import BadInput
-from .job import Job
+from .job import Job, JobKind
 from .optimizers import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, OPTIMIZERS
 from .options import (
     Flag,
@@ -391,6 +391,13 @@ class Workload:
     def create(cls, job: Any, **options: Any) -> Workload:
         """From what a user writes: strings are read, unknown names are told with near matches."""
         return read_description(cls, options, job=Job.parse(job))
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The packages that a named model is built with."""
+        if self.job.kind in (JobKind.HF, JobKind.CONFIG):
+            return ("transformers",) if self.adapter is None else ("transformers", "peft")
+        return (self.job.kind.value,) if self.job.kind in (JobKind.TIMM, JobKind.TORCHVISION) else ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data, for traces and reports."""

@@ -429,3 +429,9 @@ def test_flex_attention_is_a_kernel_of_its_compiled_region() -> None:
     rows, values = 4 * 2 * ROWS * 4, 2 * ONE
     assert [a.nbytes for a in flex if a.phase is Phase.FORWARD] == [rows, rows, values]
     assert sum(a.nbytes for a in flex if a.phase is Phase.BACKWARD) == 3 * values
+
+
+def test_a_function_that_is_compiled_and_never_called_loads_no_compiler() -> None:
+    with oomcast.virtual_gpu(DEVICE) as gpu:
+        torch.compile(_chain, dynamic=False)  # as bitsandbytes does when it is loaded
+        assert not gpu.compiled.is_used

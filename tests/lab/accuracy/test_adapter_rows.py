@@ -11,6 +11,7 @@ import pytest
 
 from lab.accuracy.adapter_rows import ADAPTER_SETS, read_adapter_rows
 from lab.accuracy.cases import CaseSet, Measure
+from oomcast.units import MiB
 
 
 def read(folder: Path, name: str, *rows: dict[str, str]) -> CaseSet:
@@ -33,7 +34,7 @@ def test_a_row_of_qwen_becomes_options_of_the_product(tmp_path: Path) -> None:
     )  # fmt: skip
     plain, embeddings = found.cases
     assert plain.workload.job.reference == "hf:Qwen/Qwen-7B"
-    assert (plain.workload.seq_len, plain.workload.checkpointing, plain.measured) == (1024, True, 21_500_000_000)
+    assert (plain.workload.seq_len, plain.workload.checkpointing, plain.measured) == (1024, True, 21_500 * MiB)
     assert plain.workload.adapter is not None
     assert plain.workload.adapter.settings["target_modules"] == ["c_attn", "c_proj", "w1", "w2"]
     assert embeddings.workload.adapter is not None
@@ -59,6 +60,16 @@ def test_rows_of_peft_say_the_length_that_is_assumed(tmp_path: Path) -> None:
     assert str(case.workload.adapter) == "vera,r=8"
     assert f"{case.workload.seq_len} tokens" in case.notes
     assert [skip.reason.split()[0] for skip in found.skipped] == ["compiled:", "its", "the", "its"]
+
+
+def test_rows_of_a_method_that_peft_has_written_anew_are_left_out(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    settings = {"peft_type": "OSF", "effective_rank": 8, "peft_version": "0.19.2.dev0"}
+    now = {**settings, "peft_version": peft.__version__}
+    rows = [{**PEFT, "peft_config": json.dumps(one)} for one in (settings, now)]
+    found = read(tmp_path, "peft_bytes", *rows)
+    is_older = tuple(map(int, peft.__version__.split(".")[:2])) < (0, 21)
+    assert (len(found.cases), len(found.skipped)) == ((2, 0) if is_older else (1, 1))
 
 
 SWIFT = {"GPU Memory (GiB)": "27.74", "Model Type [LoRA]": "qwen-7b-chat"}

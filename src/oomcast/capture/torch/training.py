@@ -209,6 +209,8 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    for sentence in job.about_model(model):
+        virtual.ledger.assume(sentence)
     if workload.blocks is not None:
         virtual.ledger.assume(keep_first_blocks(model, workload.blocks))
     if workload.precision is Precision.BF16 and workload.weights is None:

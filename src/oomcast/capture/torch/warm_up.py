@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 
 import torch
 from torch import nn
 
+from ...devices import find_gpu, stack_of
 from ...spec import Spec
+from ..stderr import silenced
 from .jobs.vision import import_library
+from .machine import virtual_gpu
 from .run import capture_here
 
 __all__ = ["load_library", "warm_up"]
 
-_LIBRARIES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
+_COMES_WITH = {"transformers": f"{__package__}.jobs.remote_code"}
+"""Library → a module of ours that loads those parts of it which all its models need."""
 
 
 def load_library(spec: Spec) -> None:
-    """The library that the job's model comes from."""
-    with contextlib.suppress(Exception):
-        library = _LIBRARIES.get(spec.workload.job.kind.value)
-        if library is not None:
-            import_library(library)
+    """The libraries that the job's model comes from."""
+    for name in spec.workload.libraries:
+        if name in sys.modules:
+            continue
+        with contextlib.suppress(Exception), silenced():  # whoever uses it again is told again
+            if name == "peft":  # bitsandbytes comes with it, which looks for a GPU when it is loaded
+                with virtual_gpu(find_gpu(spec.place.machines.gpu), stack_of(spec.place.environment, "torch")):
+                    importlib.import_module(name)
+            else:
+                import_library(name)
+            if name in _COMES_WITH:
+                importlib.import_module(_COMES_WITH[name])
 
 
 def warm_up() -> None:

@@ -25,6 +25,7 @@ _NAMES = {
     "bitsandbytes.optim.adamw8bit": "adamw-8bit", "bitsandbytes.optim.lion8bit": "lion-8bit",
     "bitsandbytes.optim.adamw": "adamw", "onebitadam": "adam", "zerooneadam": "adam",
     "torchao.optim.adamw8bit": "adamw-8bit-torchao", "torchao.optim.adamw4bit": "adamw-4bit-torchao",
+    "torchao.optim.adamwfp8": "adamw-fp8-torchao",
     "fusedadam": "adamw-fused",
 }  # fmt: skip
 

@@ -83,6 +83,11 @@ class CompiledRegions:
         fused = as_compiled(model, self._virtual.recorder)
         if fused is not model:
             return fused
+        if isinstance(model, nn.Module):
+            return self._compiled(model, fullgraph, dynamic, mode, options)
+        return self._when_called(model, functools.partial(self._compiled, model, fullgraph, dynamic, mode, options))
+
+    def _compiled(self, model: Any, fullgraph: bool, dynamic: bool | None, mode: str | None, options: Any) -> Any:
         because = self.eager_because or other_torch(torch.__version__)
         if because:
             self._virtual.ledger.assume(f"torch.compile: the memory of eager execution is taken, since {because}")
@@ -94,6 +99,18 @@ class CompiledRegions:
             return compiled  # torch's own wrapper of a module, which `_wrap_modules` sees to
         owner = getattr(model, "__self__", None)
         return self._region(compiled, owner if isinstance(owner, nn.Module) else None)
+
+    @staticmethod
+    def _when_called(function: Any, compiled: Callable[[], Any]) -> Any:
+        """Libraries compile functions when they are loaded (bitsandbytes), and few of them run: Inductor, which takes
+        seconds to load, waits for the first call, as torch's own compilation does."""
+        made = functools.cache(compiled)
+
+        @functools.wraps(function, updated=())
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return made()(*args, **kwargs)
+
+        return run
 
     def close(self) -> None:
         """Dynamo forgets what it compiled here: it keeps that with the code, and only so much for each function."""

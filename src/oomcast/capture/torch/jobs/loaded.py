@@ -16,6 +16,10 @@ from oomcast.errors import BadInput
 __all__ = ["LoadedJob", "call_batch", "learns_from", "loss_of", "run_model"]
 
 
+def _nothing(model: nn.Module) -> Iterable[str]:
+    return ()
+
+
 @dataclass(frozen=True)
 class LoadedJob:
     """`batch` has its sizes bound already; what the job leaves open is None.
@@ -36,6 +40,8 @@ class LoadedJob:
     """Names of layers → how they are cut over several GPUs."""
     assumptions: tuple[str, ...] = ()
     """What was chosen for the user and changes the answer."""
+    about_model: Callable[[nn.Module], Iterable[str]] = _nothing
+    """The same, where only the model that was built tells it."""
 
     def batches(self) -> Iterator[Any]:
         """Without end: a loader that has no more begins again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -60,7 +60,8 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
     if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
         said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
     loss = _loss(workload, job.model)
-    return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said))
+    about = job.about_model if workload.quantization is None else _kept_experts
+    return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said), about_model=about)
 
 
 # -------- The model
@@ -113,6 +114,20 @@ def _quantise(model: Any, workload: Workload) -> None:
         setattr(model.get_submodule(parent), leaf, new)
     if packed is None:
         model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
+
+
+def _kept_experts(model: nn.Module) -> Iterator[str]:
+    """transformers holds all experts of a layer in one tensor of three dimensions; the libraries that quantise look for
+    linear layers."""
+    kept = {
+        type(module).__name__: str(parameter.dtype).removeprefix("torch.")
+        for module in model.modules()
+        if not isinstance(module, nn.modules.conv._ConvNd)
+        for parameter in module.parameters(recurse=False)
+        if parameter.dim() == 3 and not parameter.requires_grad
+    }
+    for name, kind in kept.items():
+        yield f"{name} holds its experts in one tensor, which is not quantised: they stay in {kind}"
 
 
 def _with_adapter(model: Any, workload: Workload) -> Any:
