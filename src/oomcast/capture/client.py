@@ -47,8 +47,8 @@ _ERRORS: dict[str, type[OomcastError]] = {
 _LIBRARIES = (JobKind.TIMM, JobKind.TORCHVISION, JobKind.HF)
 """Kinds of jobs whose library a server loads before it forks."""
 _servers: dict[tuple[str, str, bool, JobKind | None], CaptureServer | SpawningServer] = {}
-"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, and the library that it
-loads: what one job needed must not show in the answer for the next."""
+"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, and the library that
+it loads: what one job needed must not show in the answer for the next."""
 
 
 def capture(spec: Spec) -> Trace:
