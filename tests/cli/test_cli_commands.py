@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oomcast.cli import main
-from oomcast.cli.entry import COMMANDS, GROUP
+from oomcast.cli.entry import COMMANDS, GROUP, _listed
 from oomcast.devices import all_stacks
 from oomcast.estimation import estimator_names
 from oomcast.zoo import names
@@ -48,6 +48,20 @@ def test_help_loads_nothing_that_takes_long(command: str) -> None:
     if importlib.util.find_spec(f"oomcast.cli.{command}") is None:
         pytest.skip(f"the file of oomcast {command} is not there yet")
     assert loaded_by(command, "--help") == set()
+
+
+def test_the_list_of_commands_needs_no_mail_parser_and_is_whole() -> None:
+    assert "importlib.metadata" not in loaded_by("--help")
+    assert set(_listed().items()) >= {(entry.name, entry.value) for entry in metadata.entry_points(group=GROUP)}
+
+
+def test_commands_are_read_from_the_files_of_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "their_package-1.0.dist-info"
+    package.mkdir()
+    text = f"[console_scripts]\nthem = them:main\n[{GROUP}]\nours = them.command\nmore=them.more\n[other]\nno = them\n"
+    (package / "entry_points.txt").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "absent.zip")])
+    assert _listed() == {"more": "them.more", "ours": "them.command"}
 
 
 def test_the_proof_can_fail() -> None:

@@ -10,6 +10,7 @@ needs beside its options only when it runs: help must not wait for numpy. How lo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import os
@@ -158,7 +159,7 @@ def _load(command: str) -> ModuleType:
 
 
 def _summaries() -> dict[str, str]:
-    return {**COMMANDS, **{name: _summary(module) for name, module in _others().items()}}
+    return {**COMMANDS, **{name: _summary(module) for name, module in _listed().items()}}
 
 
 def _summary(module: str) -> str:
@@ -169,6 +170,33 @@ def _summary(module: str) -> str:
         return f"cannot be loaded: {error}"
     first = (loaded.__doc__ or "").strip().partition("\n")[0]
     return str(getattr(loaded, "SUMMARY", (first.partition(": ")[2] or first).rstrip("."))).replace("%", "%%")
+
+
+def _listed() -> dict[str, str]:
+    """What `_others` gives, read from the files of the installed packages themselves.
+
+    For the list of commands alone: importlib.metadata loads Python's mail parser, which takes more time than all else
+    that `oomcast --help` does. Packages within archives are not in the list; their commands can be called all the same.
+    """
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for package in os.scandir(folder or os.curdir):
+                if package.name.endswith((".dist-info", ".egg-info")):
+                    found = {**_declared(os.path.join(package.path, "entry_points.txt")), **found}
+    return dict(sorted(found.items()))
+
+
+def _declared(entry_points: str) -> dict[str, str]:
+    """The commands that one package declares: name → module."""
+    try:
+        with open(entry_points, encoding="utf-8") as file:
+            _, found, after = file.read().partition(f"[{GROUP}]")
+    except OSError:
+        return {}
+    lines = after.partition("\n[")[0].splitlines() if found else []
+    pairs = (line.partition("=")[::2] for line in lines if "=" in line)
+    return {name.strip(): module.strip() for name, module in pairs}
 
 
 def _others() -> dict[str, str]:

@@ -25,14 +25,21 @@ from ..simulate import (
     record_history,
     simulate,
 )
-from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
+from ..simulate.cudnn import (
+    Source,
+    convolution_operands,
+    convolution_rules,
+    has_batch_norm,
+    has_convolutions,
+    with_benchmark,
+)
 from ..spec import FRAMEWORKS, Spec
 from ..trace import Category, ScriptRun, Trace
 from ..units import format_bytes
 from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
 from .calibration import Constants
 from .estimators import Estimator
-from .interval import load_interval
+from .interval import Work, load_interval
 from .ranks import communicators, kinds_of_ranks
 from .target import Target
 
@@ -125,7 +132,8 @@ def estimate_trace(
     allocated = simulation.allocated(timeline)
     device_total = reserved + constants.context + communication
     needed = simulation.needed()
-    interval, maker = load_interval(constants.context_is_sure), target.gpu.maker
+    work, maker = simulation.work(reserved), target.gpu.maker
+    interval = load_interval(constants.context_is_sure, work)
     # Real runs that contradict each other: whichever is right, the bounds must hold it.
     above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
     if maker is not None:
@@ -179,7 +187,9 @@ def estimate_trace(
             "versions": dict(trace.versions),
         },
         peak_by_module=by_module(simulation.trace, timeline),
-        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread),
+        interval_basis=IntervalBasis(
+            interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread, work
+        ),
         calibrated_by=calibrated_by,
         script=trace.script,
         history=simulation.history(simulation.room if limited.ran else None) if keep_history else None,
@@ -261,6 +271,17 @@ class Simulation:
     def needed(self) -> int:
         """The least usable device memory, context included, on which the job still runs."""
         return self.least_capacity() + self.constants.reserved + self.constants.context + self._communication
+
+    def work(self, reserved: int) -> Work | None:
+        """Which measured runs the job resembles; None where it differs from all that were measured in another way.
+
+        Those were loops of eager PyTorch on one GPU, with operators that are all known.
+        """
+        plain = self.target.stack.framework == "torch" and not self._communication and self.trace.script is None
+        if not plain or self.trace.unsupported:
+            return None
+        capability, cudnn = self.target.gpu.compute_capability, self.target.stack.cudnn
+        return Work.of(convolution_operands(self.trace.kernels, capability, cudnn), reserved)
 
     @property
     def pool_doubles(self) -> bool:

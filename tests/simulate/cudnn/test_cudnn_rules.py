@@ -173,3 +173,17 @@ def test_other_layers_and_versions_do_not(
     query = query_of(convolution(operator, 16, channels, image, outputs, 3))
     assert query is not None
     assert converted_gradient(query, version, 4) == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "takes"),
+    [("rtx-4060", (9, 1), False), ("rtx-4060", (9, 20), True), ("rtx-3060", (9, 1), True)],
+)
+def test_early_cudnn_gives_grouped_convolutions_nothing_on_ada(
+    device: str, version: tuple[int, int], takes: bool
+) -> None:
+    rules = convolution_rules(find_gpu(device), version, source="table")
+    grouped = convolution("conv_wgrad", 478, 160, 11, 160, 3, groups=10)  # a layer of RegNetX-400MF
+    need = WorkspaceTable(DeviceFacts()).with_rules(rules)(grouped, Phase.BACKWARD)
+    assert isinstance(need, Transient)
+    assert (need != NOTHING and need.alternatives[0] > MiB) is takes

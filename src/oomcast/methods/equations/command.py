@@ -9,9 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import BadInput
 from ..command_parts import Action, Tell, add_actions, needing, progress_bars
@@ -268,8 +267,7 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class _Samples:
+class _Samples(NamedTuple):
     rows: Sequence[EquationRow]
     origin: RunsOrigin
     stores: Sequence[str]
@@ -377,12 +375,14 @@ def _selection(options: argparse.Namespace) -> Selection:
 
 
 def _config(options: argparse.Namespace) -> SearchConfig:
+    import dataclasses
+
     from .symbolic import SearchConfig
 
     overrides = {name: getattr(options, name) for name in ("engine", "seed") if getattr(options, name) is not None}
     try:
         config = SearchConfig.read(options.config) if options.config else SearchConfig()
-        return replace(config, **overrides)
+        return dataclasses.replace(config, **overrides)
     except ValueError as error:
         raise BadInput(f"{str(error).rstrip('.')}.") from None
 

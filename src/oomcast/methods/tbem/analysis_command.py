@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +123,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _measured_in(options: argparse.Namespace, framework: str, python: str) -> Gap:
     """The campaign measured and fitted in one environment, beside its file: a store and a fit for each version."""
+    import dataclasses
+
     from ..measure import STEADY_MALLOC, Conditions, Limits, Store, check_framework, facts_of
     from .campaign import measure_campaign
     from .campaign_file import read_campaign

@@ -1,9 +1,9 @@
 """What a convolution takes from the allocator beside its tensors, as rules for `WorkspaceTable.with_rules`.
 
-Most answers are cuDNN's own. Two rules are not: `runs_in_place` and `converted_gradient` are read off measured runs
-that contradict what cuDNN says without a GPU. Their limits are the constants below; where they were read, where they
-were shown to hold and where they were not is said with each. (A third of this kind, for convolutions that older
-versions of cuDNN answer otherwise, is `table._is_as_in_9_10`.)
+Most answers are cuDNN's own. Three rules are not: `runs_in_place`, `converted_gradient` and `grouped_on_early_ada` are
+read off measured runs that contradict what cuDNN says without a GPU. Their limits are the constants below; where they
+were read, where they were shown to hold and where they were not is said with each. (A fourth of this kind, for
+convolutions that older versions of cuDNN answer otherwise, is `table._is_as_in_9_10`.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...trace import KernelCall, Phase
 from ..workspace import NOTHING, DeviceFacts, Rule, Transient
 from .ask import Answer, CudnnUnavailable, shared_cudnn
 from .benchmark import TRIAL
-from .query import KINDS, Query, native_columns, query_of, takes_cudnn
+from .query import ITEMSIZE, KINDS, Query, native_columns, query_of, takes_cudnn
 from .table import generation_table, shipped_table
 
 __all__ = ["ConvolutionRules", "Source", "convolution_rules", "runs_in_place"]
@@ -34,7 +34,8 @@ _FIRST_LAYER_OUTPUTS = 112
 _FIRST_LAYER_SIDE = 100
 """… and images of at least so many pixels on their shorter side."""
 
-ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+_ADA = (8, 9)
+"""For `grouped_on_early_ada`."""
 
 
 class _Answering(Protocol):
@@ -127,6 +128,19 @@ def converted_gradient(query: Query, stack_cudnn: tuple[int, int], itemsize: int
     return batch * math.prod(image) * -(-outputs // 8) * 8 * itemsize
 
 
+def grouped_on_early_ada(query: Query, capability: tuple[int, int], stack_cudnn: tuple[int, int]) -> bool:
+    """Whether a grouped convolution takes no workspace since cuDNN has no engine for it that wants one on Ada (sm_89).
+
+    Newer versions (9.20 was asked) have engines there that pad each group, or sum the weights' gradient in several
+    hundred parts: 0.6 GiB for a depthwise layer of ConvNeXt-T with channels last, at 423 images.
+
+    - Read on: RTX 4060, fp32, cuDNN 9.1, xMem's runs of ConvNeXt-T and RegNetX-400MF (6 rows of 11 that were at hand).
+    - Shown to hold on: the rows of the same two networks and cards that were captured afterwards.
+    - Not shown on: halves, other groups, cuDNN 9.2 to 9.7, where it is applied all the same. On sm_86 it does not hold.
+    """
+    return query.groups > 1 and capability == _ADA and (9, 0) <= stack_cudnn < (9, 8)
+
+
 class ConvolutionRules(Mapping[str, Rule]):
     """Operator → rule, and who answered so far."""
 
@@ -179,7 +193,7 @@ class ConvolutionRules(Mapping[str, Rule]):
         ):
             columns = native_columns(query, ITEMSIZE.get(query.dtype, 4))
             return Transient((columns,)) if columns else NOTHING
-        if runs_in_place(query):
+        if runs_in_place(query) or grouped_on_early_ada(query, self.gpu.compute_capability, self._stack_cudnn):
             return NOTHING
         if converted := converted_gradient(query, self._stack_cudnn, ITEMSIZE.get(query.dtype, 4)):
             return Transient((converted, 0))
