@@ -274,7 +274,7 @@
         element.setAttribute("aria-label", words);
         const hasRoom = tile.w > 7.5 * (child[0].length + 10);
         if (tile.w > 44 && tile.h > 24)
-          element.append(make("span", "name", child[0], ...(hasRoom ? [make("small", "", bytes(total(child)))] : [])));
+          element.append(make("span", "name", child[0], ...(hasRoom ? [": ", make("small", "", bytes(total(child)))] : [])));
         if (deeper) {
           element.type = "button";
           element.addEventListener("click", () => { trail.push(child); draw(); });
