@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from estimate_builder import estimated, training
 
-from browser import Opened, open_browser
+from browser import Opened, open_browser, serious_faults
 from oomcast.estimation import Estimate
 from oomcast.report import estimate_fragment, estimate_html
 from oomcast.report.words import COLOURS
@@ -190,6 +190,7 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str
     assert (int(paper[1:3], 16) < 64) == (scheme == "dark")
     drawn = colours_of(opened, "#timeline .canvas")
     assert drawn[COLOURS["activation"]] > drawn.total() / 400
+    assert serious_faults(opened.page) == []
     assert opened.problems == []
 
 
