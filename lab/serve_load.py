@@ -7,6 +7,7 @@ killed and started again (none may be lost); mutated requests (no crash, no answ
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import http.client
 import json
@@ -219,6 +220,15 @@ _FILES = (
     {"x.py": "open('{folder}/ran', 'w')"},
     {"config.json": "[" * 5000},
 )
+_RECORDINGS = (
+    "cos\nsystem\n(S'touch {folder}/ran'\ntR.",
+    "cbuiltins\nopen\n(S'{secret}'\ntR.",
+    "\x1f\x8b",
+    '{"segments": [], "device_traces": [[{"action": "alloc", "addr": -1, "size": 1e99}]]}',
+    "{}",
+    "",
+)
+"""What a comparison gets instead of a memory snapshot."""
 _PATHS = (
     *(
         "/estimate",
@@ -228,7 +238,20 @@ _PATHS = (
         "/page/%2e%2e%2f%2e%2e",
         "/page/app.js",
     ),
-    *("/health", "/metrics", "/openapi.json", "/models", "/", "/sweep", "/map", "/words", "//", "/%ff%fe", "/?token=x"),
+    *(
+        "/health",
+        "/metrics",
+        "/openapi.json",
+        "/models",
+        "/",
+        "/sweep",
+        "/map",
+        "/compare",
+        "/words",
+        "//",
+        "/%ff%fe",
+        "/?token=x",
+    ),
 )
 
 
@@ -324,6 +347,9 @@ def _body(chance: random.Random, target: Path) -> bytes:
         asked[chance.choice(names)] = chance.choice(values)
     if chance.random() < 0.3:
         asked["files"] = {name: filled(text) for name, text in chance.choice(_FILES).items()}
+    if chance.random() < 0.2:
+        recording = filled(chance.choice(_RECORDINGS)).encode("latin-1")
+        asked["snapshot"] = base64.b64encode(recording).decode() if chance.random() < 0.9 else "%%"
     data = bytearray(json.dumps(asked).encode())
     if chance.random() < 0.3:
         for _ in range(chance.randrange(1, 6)):

@@ -35,6 +35,23 @@ def open_browser() -> Iterator[Any]:
         browser.close()
 
 
+def serious_faults(page: Any) -> list[str]:
+    """What axe-core finds hard or impossible to use for some readers; nothing where it is not at hand.
+
+    OOMCAST_AXE names its axe.min.js, which npm's package axe-core brings.
+    """
+    script = os.environ.get("OOMCAST_AXE")
+    if not script:
+        return []
+    page.evaluate(Path(script).read_text(encoding="utf-8"))
+    found: list[str] = page.evaluate(
+        """async () => (await axe.run(document, { iframes: false })).violations
+          .filter((fault) => ["serious", "critical"].includes(fault.impact))
+          .flatMap((fault) => fault.nodes.map((node) => `${fault.id}: ${node.html}`))"""
+    )
+    return found
+
+
 class Opened:
     """A page with what it said and asked for while it was open."""
 

@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Some virtual machines announce AMX and cannot run it: oneDNN's bf16 kernels then die of an illegal instruction. The
 # variable must stand before torch is loaded, here and in every process that a test starts.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+# A busy machine is slow, not wrong.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

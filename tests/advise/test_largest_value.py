@@ -168,6 +168,7 @@ def test_the_curve_rises_and_marks_captures() -> None:
     assert values == sorted(set(values))
     assert found.value in values
     assert all(low.allocated <= high.allocated for low, high in zip(found.curve, found.curve[1:], strict=False))
+    assert all(point.low < point.reserved < point.high for point in found.curve)
     assert {p.value for p in found.curve if p.captured} == {c.value for c in found.checks if c.value <= values[-1]}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomcast.cli import main
+from oomcast.units import format_bytes
 
 JOB = """
 import torch
@@ -51,7 +52,9 @@ def test_the_largest_batch_fits_by_estimate_and_the_next_does_not(
     assert found["captures"] <= 4  # type: ignore[operator]
     assert found["unverified"] == []
     assert plot.read_text().startswith("<svg ")
-    assert "end of 2GiB" in plot.read_text()
+    assert f"2GiB: {format_bytes(found['device_usable'])}" in plot.read_text()  # type: ignore[arg-type]
+    assert plot.read_text().count('class="limit"') == 2
+    assert 'class="a band"' in plot.read_text()
     for batch_size, enough in ((value, True), (value + 1, False)):
         run("estimate", job, "--device", "2GiB", "--batch-size", batch_size, "--steps", 2, "--json")
         assert (json.loads(capsys.readouterr().out)["p_oom"] <= 0.05) is enough

@@ -1,4 +1,5 @@
-"""The recipes of docs/recipes, run as they stand: only sbatch is a stand-in, which writes down how it was called."""
+"""The recipes of docs/recipes, run as they stand. sbatch is a stand-in, which writes down how it was called, and a real
+one where there is a Slurm."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from slurm_cluster import running_slurm, slurm_is_there
 
 pytest.importorskip("torch")
 
@@ -134,6 +137,27 @@ def test_slurm_gets_the_smallest_gpu_that_fits(machine: Machine) -> None:
     assert machine.submitted() == ["--gres=gpu:rtx3090:1", "--time=1:00", str(script), "--epochs", "3"]
 
 
+@slurm_is_there
+def test_a_real_slurm_gives_the_gpu_that_the_gate_asked_for(machine: Machine, tmp_path: Path) -> None:
+    (machine.bin / "sbatch").unlink()
+    script = machine.write("train.sbatch", f"#!/bin/bash\n#OOMCAST {FITS}\necho $SLURM_JOB_GPUS\n")
+    (folder := tmp_path / "slurm").mkdir()
+    with running_slurm(folder):
+        refused = sbatch(machine, script, gpus="512MiB=tiny")
+        assert refused.returncode == 3
+        assert machine.run("squeue", "-h").stdout == ""
+        done = sbatch(machine, "--parsable", "--wait", "--output=said.txt", script)
+        assert done.returncode == 0, done.stderr
+        number = done.stdout.strip()
+        told = machine.run("scontrol", "show", "job", number).stdout
+        unknown = sbatch(machine, "--gres=gpu:a100:1", script)
+    assert "TresPerNode=gres/gpu:rtx3090:1" in told.replace("gres:gpu", "gres/gpu"), told
+    assert "JobState=COMPLETED" in told
+    # What fits, but is not in this cluster, is Slurm's own to refuse.
+    assert unknown.returncode not in (0, 3)
+    assert "Invalid generic resource" in unknown.stderr
+
+
 def test_slurm_refuses_with_the_reason(machine: Machine) -> None:
     script = machine.write("train.sbatch", f"#!/bin/bash\n#OOMCAST {FITS}\nsrun true\n")
     done = sbatch(machine, script, gpus="512MiB=tiny")
@@ -219,3 +243,15 @@ def test_kubernetes_with_bad_input(machine: Machine, gpus: str, words: str, name
     done = fill(machine, gpus, *words.split(), name=name)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+def test_the_manifests_are_what_kubernetes_takes() -> None:
+    yaml = pytest.importorskip("yaml")
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate, with the API's schemas")
+    kinds = []
+    for document in yaml.safe_load_all((RECIPES / "kubernetes" / "admission.yaml").read_text()):
+        validate.validate(document, "1.30", strict=True)
+        kinds.append(document["kind"])
+    assert kinds == ["Namespace", "ConfigMap", "Deployment", "Service", "ValidatingWebhookConfiguration"]
+    job = yaml.safe_load((RECIPES / "kubernetes" / "job.yaml").read_text().replace("@NAME@", "a"))
+    validate.validate(job, "1.30", strict=True)

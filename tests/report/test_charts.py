@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomcast.report.charts import Series, bars, chart
+from oomcast.report.charts import Limit, Series, bars, chart
 
 NUMBERS = st.floats(-1e12, 1e12, allow_nan=False)
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -32,6 +32,20 @@ def test_bars_are_as_long_as_their_values(values: list[tuple[str, float]]) -> No
     for one, (_, value) in zip(drawn, values, strict=True):
         if abs(value) == longest > 0:
             assert float(one.attrib["width"]) == max(float(other.attrib["width"]) for other in drawn)
+
+
+def test_a_limit_is_a_line_with_words_and_no_data() -> None:
+    drawn = chart(
+        "c", [Series("s", [(1, 1), (2, 2)])], x="x", y="y", limits=[Limit("end < here", y=5), Limit("at", x=9)]
+    )
+    root = ElementTree.fromstring(drawn)
+    across, up = (one.attrib for one in root.iter(f"{NAMESPACE}line") if one.attrib["class"] == "limit")
+    assert across["y1"] == across["y2"]
+    assert 0 < float(across["y1"]) < float(root.attrib["height"])
+    assert up["x1"] == up["x2"]
+    assert 0 < float(up["x1"]) < float(root.attrib["width"])
+    assert len([one for one in root.iter(f"{NAMESPACE}circle") if "dot" in one.attrib["class"]]) == 2
+    assert "end < here" in [one.text for one in root.iter(f"{NAMESPACE}text")]
 
 
 def test_nothing_cannot_be_drawn() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from estimate_builder import estimated, training
 
-from browser import Opened, open_browser
+from browser import Opened, open_browser, serious_faults
 from oomcast.estimation import Estimate
 from oomcast.report import estimate_fragment, estimate_html
 from oomcast.report.words import COLOURS
@@ -111,6 +111,51 @@ def test_the_view_follows_buttons_keys_and_dragging(browser: Any, file: Path) ->
     assert opened.problems == []
 
 
+def test_what_is_told_lies_in_the_window_and_begins_with_what_is_in_use(
+    browser: Any, file: Path, estimate: Estimate
+) -> None:
+    opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
+    head = "#readout h3"
+    in_use = f"{format_bytes(estimate.peak_allocated)} in use, {format_bytes(estimate.device_total)} held on the device"
+    assert in_use in opened.text(head)
+    opened.page.hover("#timeline svg", position={"x": 2, "y": 100})
+    assert in_use not in opened.text(head)
+    opened.page.click("button:text-is('Around the peak')")
+    assert in_use in opened.text(head)
+    opened.page.hover("#timeline svg", position={"x": 2, "y": 100})
+    opened.page.click("button:text-is('Step 3')")
+    assert "of step 3" in opened.text(head)
+    opened.page.click("[data-zoom=left]")
+    opened.page.click("button:text-is('Step 1')")
+    assert "of step 1" in opened.text(head)
+
+
+def test_the_interval_of_a_small_job_can_be_seen(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "small.html"
+    path.write_text(estimate_html(estimated(training(2, width=MiB), device="a100-80gb")), encoding="utf-8")
+    opened = Opened(browser, path, viewport={"width": 375, "height": 800})
+    assert opened.page.locator(".whisker").bounding_box()["width"] >= 10
+
+
+@pytest.mark.parametrize(
+    ("theme", "is_dark"),
+    [
+        ('body data-jp-theme-light="false"', True),
+        ('body data-jp-theme-light="true"', False),
+        ('body class="vscode-dark"', True),
+    ],
+)
+def test_in_a_notebook_it_is_as_dark_as_the_notebook(
+    browser: Any, tmp_path: Path, estimate: Estimate, theme: str, is_dark: bool
+) -> None:
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><html><{theme}>{estimate_fragment(estimate)}</body></html>", encoding="utf-8")
+    # The system says otherwise than the notebook.
+    opened = Opened(browser, path, color_scheme="light" if is_dark else "dark")
+    paper = colours_of(opened, ".fragment header").most_common(1)[0][0]
+    assert (int(paper[1:3], 16) < 64) == is_dark
+
+
 def test_modules_open_and_close_and_columns_sort(browser: Any, file: Path) -> None:
     opened = Opened(browser, file, viewport={"width": 1200, "height": 900})
     assert "whole job" in opened.text("#modules .path")
@@ -145,6 +190,7 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str
     assert (int(paper[1:3], 16) < 64) == (scheme == "dark")
     drawn = colours_of(opened, "#timeline .canvas")
     assert drawn[COLOURS["activation"]] > drawn.total() / 400
+    assert serious_faults(opened.page) == []
     assert opened.problems == []
 
 

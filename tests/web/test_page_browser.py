@@ -16,7 +16,9 @@ pytest.importorskip("sqlalchemy")
 
 from service_process import Service, running
 
-from browser import PATIENCE, Opened, open_browser
+import oomcast
+from browser import PATIENCE, Opened, open_browser, serious_faults
+from oomcast.report import snapshot_as_pickle
 from oomcast.units import format_bytes
 
 LSTM = {"job": "zoo:lstm-lm", "batch_size": 8, "seq_len": 64, "device": "rtx-3060"}
@@ -130,6 +132,25 @@ def test_gpus_remedies_comparison_and_detail(browser: Any, service: Service) -> 
     assert heights[0] == heights[1] > 800  # as high as what it shows, and it stays so
     assert page.get_attribute("#download", "download") == "oomcast.html"
     check_silent(opened, service)
+    assert serious_faults(page) == []
+
+
+def test_a_prediction_is_compared_with_a_dropped_snapshot(browser: Any, service: Service, tmp_path: Path) -> None:
+    recorded = oomcast.estimate(**{**MLP, "batch_size": 96}, keep_history=True)
+    assert recorded.history is not None
+    (tmp_path / "real.pickle").write_bytes(snapshot_as_pickle(recorded.history))
+    opened = opened_at(browser, service, MLP)
+    page = opened.page
+    page.set_input_files("#snapshot", str(tmp_path / "real.pickle"))
+    page.wait_for_selector("#real table", timeout=3 * PATIENCE)
+    predicted = service.ask("estimate", **MLP)
+    for figure in (predicted["peak_reserved"], recorded.peak_reserved):
+        assert format_bytes(figure) in opened.text("#real table >> nth=0")
+    assert settings_of(opened) == MLP
+    (tmp_path / "bad.pickle").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    page.set_input_files("#snapshot", str(tmp_path / "bad.pickle"))
+    page.wait_for_function("() => document.querySelector('[data-note=real]').textContent.includes('recorded.pickle')")
+    assert all(re.search("400", problem) for problem in opened.problems)
 
 
 def test_what_cannot_be_asked_is_said_and_a_dropped_file_is_read(
@@ -154,6 +175,17 @@ def test_what_cannot_be_asked_is_said_and_a_dropped_file_is_read(
     )
     page.wait_for_selector('#state[data-kind="waiting"]')
     assert settings_of(opened)["adapter"]["r"] == 16
+    # A file about the training says what it says, whatever the sliders were at, and the controls show it.
+    (tmp_path / "training_args.json").write_text(
+        json.dumps({"per_device_train_batch_size": 3, "fp16": True, "gradient_checkpointing": True})
+    )
+    page.set_input_files("#files", str(tmp_path / "training_args.json"))
+    page.wait_for_selector('#state[data-kind="waiting"]')
+    page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
+    assert (page.input_value("#batch"), page.input_value("#precision")) == ("3", "amp-fp16")
+    assert page.is_checked("#checkpointing")
+    assert settings_of(opened) == {"job": "training_args.json", "model": "config.json", "device": "t4"}
+    assert opened.text("#command") == "oomcast estimate training_args.json --model config.json --device t4"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -165,6 +197,7 @@ def test_on_a_phone_nothing_is_cut_off(browser: Any, service: Service, scheme: s
     light = sum(map(int, re.findall(r"\d+", paper)[:3]))
     assert light > 600 if scheme == "light" else light < 200
     check_silent(opened, service)
+    assert serious_faults(page) == []
 
 
 def test_everything_can_be_reached_by_keyboard(browser: Any, service: Service) -> None:
@@ -175,11 +208,26 @@ def test_everything_can_be_reached_by_keyboard(browser: Any, service: Service) -
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.dataset.ask || ''"))
-    wanted = {"job", "files", "batch-range", "batch", "gpu", "count", "precision", "optimizer", "checkpointing", "keep"}
+    wanted = {
+        "job",
+        "files",
+        "batch-range",
+        "batch",
+        "gpu",
+        "count-range",
+        "count",
+        "precision",
+        "optimizer",
+        "checkpointing",
+        "keep",
+    }
     assert wanted | {"map", "gpus", "advise", "report", "copy"} <= set(reached)
     page.focus("#batch-range")
     page.keyboard.press("ArrowRight")
-    assert settings_of(opened)["batch_size"] == 96
+    page.focus("#count-range")
+    page.keyboard.press("ArrowRight")
+    told = settings_of(opened)
+    assert (told["batch_size"], told["device"], told["parallel"]) == (96, "2xt4", "ddp")
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("input, select, button, iframe")]
           .filter((one) => one.checkVisibility() && !one.labels?.length)

@@ -17,6 +17,7 @@ from service_process import Service, running
 from oomcast.cli import main
 from oomcast.errors import BadInput
 from oomcast.web import Client
+from oomcast.web.admission import read_review
 from oomcast.web.questions import OFFERED
 
 MLP = {"job": "zoo:mlp", "batch_size": 48, "device": "rtx-3090", "optimizer": "sgd"}
@@ -63,6 +64,48 @@ def test_a_new_question_is_told_its_place_and_answered_later(service: Service) -
     for one, question in zip(waiting, asked, strict=True):
         service.ask("estimate", **question)
         assert json.loads(service.send("GET", one["url"])[2])["state"] == "done"
+
+
+def review(annotation: str | None, product: str = "NVIDIA-GeForce-RTX-3090", gpus: int = 1) -> dict[str, Any]:
+    """As Kubernetes sends it for a Job."""
+    template = {
+        "metadata": {"annotations": {} if annotation is None else {"oomcast/job": annotation}},
+        "spec": {
+            "nodeSelector": {"nvidia.com/gpu.product": product},
+            "containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}],
+        },
+    }
+    request = {"uid": "u-1", "kind": {"kind": "Job"}, "object": {"kind": "Job", "spec": {"template": template}}}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def test_kubernetes_is_told_which_pods_fit(service: Service) -> None:
+    def answer(*told: Any, **more: Any) -> dict[str, Any]:
+        status, _, body = service.send("POST", "/admission", review(*told, **more))
+        assert status == 200, body
+        response: dict[str, Any] = json.loads(body)["response"]
+        assert response["uid"] == "u-1"
+        return response
+
+    assert answer(None) == {"uid": "u-1", "allowed": True}
+    service.ask("estimate", **MLP)
+    assert answer(json.dumps({name: value for name, value in MLP.items() if name != "device"}))["allowed"]
+    large = {"job": "zoo:mlp", "batch_size": 3_000_000}
+    service.ask("estimate", **large, device="t4")
+    refused = answer(json.dumps(large), product="Tesla-T4")
+    assert not refused["allowed"]
+    assert "does not fit" in refused["status"]["message"]
+    for annotation, told in (("[1]", "must be like"), ('{"job": "job.py"}', "code")):
+        status, _, body = service.send("POST", "/admission", review(annotation))
+        assert (status, told in body.decode()) == (400, True)
+    assert service.send("POST", "/admission", {"kind": "Pod"})[0] == 400
+
+
+def test_a_review_reads_the_gpu_of_the_pod() -> None:
+    asked = read_review(review('{"job": "zoo:mlp"}', product="NVIDIA-A100-SXM4-40GB", gpus=4)).asked
+    assert asked == {"job": "zoo:mlp", "device": "4xa100-40gb"}
+    with pytest.raises(BadInput, match="unknown"):
+        read_review(review('{"job": "zoo:mlp"}', product="Toaster"))
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

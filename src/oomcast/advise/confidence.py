@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..devices import Gpu, all_gpus
 from ..errors import BadInput
-from ..estimation import Estimate, Simulation, Target, Verdict, estimate_trace, load_interval
+from ..estimation import Estimate, Simulation, Target, Verdict, bounds_of, estimate_trace, load_interval
 from ..trace import Trace
 
 __all__ = ["ConfidentTarget", "Totals", "check_confidence", "fits", "smallest_gpu"]
@@ -37,6 +37,9 @@ class Totals(NamedTuple):
 
     allocated: int
     reserved: int
+    low: int
+    high: int
+    """The interval around `reserved`."""
 
 
 class ConfidentTarget:
@@ -67,7 +70,9 @@ class ConfidentTarget:
         simulation = Simulation(trace, self.target)
         timeline = simulation.run()
         held = simulation.constants.context + simulation.constants.reserved
-        return Totals(timeline.peak_allocated + held, timeline.peak_reserved + held)
+        reserved = timeline.peak_reserved + held
+        bounds = bounds_of(simulation, timeline, reserved)
+        return Totals(timeline.peak_allocated + held, reserved, bounds.low, bounds.high)
 
     def limit(self, trace: Trace) -> int:
         """The most that a job may need (`Estimate.least_capacity`) to fit at the confidence."""

@@ -61,6 +61,9 @@ class CurvePoint:
     value: int
     allocated: int
     reserved: int
+    low: int
+    high: int
+    """The interval around `reserved`."""
     captured: bool
 
 
@@ -442,5 +445,5 @@ class _Search:
                 continue
             value = self.axis[place]
             totals = self.target.totals(self.family.at(value))
-            points.append(CurvePoint(value, totals.allocated, totals.reserved, place in self.estimates))
+            points.append(CurvePoint(value, *totals, captured=place in self.estimates))
         return tuple(points)

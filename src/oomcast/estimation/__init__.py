@@ -30,7 +30,7 @@ from .interval import (
     load_interval,
 )
 from .running import DEFAULT_DEVICE, run
-from .simulator import ACCEPTED_RISK, Simulation, Simulator, constants_of, estimate_trace, target_of
+from .simulator import ACCEPTED_RISK, Simulation, Simulator, bounds_of, constants_of, estimate_trace, target_of
 from .target import Target
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "Verdict",
     "Work",
     "agreeing_chance",
+    "bounds_of",
     "calibrate",
     "calibration_path",
     "calibrations_folder",

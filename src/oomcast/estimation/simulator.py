@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..capture import capture, guess_framework
 from ..devices import context_bytes, context_figure, nccl_bytes
@@ -39,14 +39,16 @@ from ..units import format_bytes
 from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
 from .calibration import Constants
 from .estimators import Estimator
-from .interval import Work, load_interval
+from .interval import Interval, Work, load_interval
 from .ranks import communicators, kinds_of_ranks
 from .target import Target
 
 __all__ = [
     "ACCEPTED_RISK",
+    "Bounds",
     "Simulation",
     "Simulator",
+    "bounds_of",
     "constants_of",
     "estimate_trace",
     "peak_moment",
@@ -114,6 +116,41 @@ def _worst_of_the_ranks(spec: Spec, target: Target) -> Estimate:
     return dataclasses.replace(worst, ranks=ranks)
 
 
+class Bounds(NamedTuple):
+    """What a total may really be. Bytes."""
+
+    low: int
+    high: int
+    not_exceeded: int
+    above: int
+    """By how much the context may be larger than it was taken to be."""
+    interval: Interval
+    work: Work | None
+
+
+def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> Bounds:
+    """Around the total of one run of the simulation."""
+    target, constants = simulation.target, simulation.constants
+    work, maker = simulation.work(simulation.reserved(timeline)), target.gpu.maker
+    interval = load_interval(constants.context_is_sure, work)
+    # Real runs that contradict each other: whichever is right, the bounds must hold it.
+    above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
+    if maker is not None:
+        interval = interval.widened(maker.spread)
+        figure = context_figure(target.gpu, target.stack)
+        above, below = above + figure.high - figure.typical, below + figure.typical - figure.low
+    held = constants.context + simulation.communication + timeline.breakdown.get(Category.PARAMETER.value, 0)
+    floor = min(device_total, held)
+    low, high = interval.around(device_total, floor, target.coverage)
+    not_exceeded = interval.not_exceeded(device_total, target.coverage)
+    if simulation.pool_doubles:
+        least, most, most_one_sided = interval.ratios(target.coverage)
+        low = min(low, max(simulation.total_if(least), floor))
+        high = max(high, simulation.total_if(most))
+        not_exceeded = max(not_exceeded, simulation.total_if(most_one_sided))
+    return Bounds(max(low - below, 0), high + above, not_exceeded + above, above, interval, work)
+
+
 def estimate_trace(
     trace: Trace,
     target: Target,
@@ -132,23 +169,9 @@ def estimate_trace(
     allocated = simulation.allocated(timeline)
     device_total = reserved + constants.context + communication
     needed = simulation.needed()
-    work, maker = simulation.work(reserved), target.gpu.maker
-    interval = load_interval(constants.context_is_sure, work)
-    # Real runs that contradict each other: whichever is right, the bounds must hold it.
-    above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
-    if maker is not None:
-        interval = interval.widened(maker.spread)
-        figure = context_figure(target.gpu, target.stack)
-        above, below = above + figure.high - figure.typical, below + figure.typical - figure.low
-    floor = min(device_total, constants.context + communication + timeline.breakdown.get(Category.PARAMETER.value, 0))
-    low, high = interval.around(device_total, floor, target.coverage)
-    not_exceeded = interval.not_exceeded(device_total, target.coverage)
-    if simulation.pool_doubles:
-        least, most, most_one_sided = interval.ratios(target.coverage)
-        low = min(low, max(simulation.total_if(least), floor))
-        high = max(high, simulation.total_if(most))
-        not_exceeded = max(not_exceeded, simulation.total_if(most_one_sided))
-    p_oom = agreeing_chance(interval.chance_above(needed + above, simulation.available), limited.ran)
+    bounds, maker = bounds_of(simulation, timeline, device_total), target.gpu.maker
+    interval = bounds.interval
+    p_oom = agreeing_chance(interval.chance_above(needed + bounds.above, simulation.available), limited.ran)
     calibrated_by = _calibration_in_words(target)
     breakdown = {
         **{category.value: timeline.breakdown.get(category.value, 0) for category in Category},
@@ -161,10 +184,10 @@ def estimate_trace(
         peak_allocated=allocated,
         peak_reserved=reserved,
         device_total=device_total,
-        low=max(low - below, 0),
-        high=high + above,
+        low=bounds.low,
+        high=bounds.high,
         coverage=target.coverage,
-        will_not_exceed=not_exceeded + above,
+        will_not_exceed=bounds.not_exceeded,
         p_oom=p_oom,
         verdict=_verdict(limited, p_oom, trace.script),
         breakdown=breakdown,
@@ -188,7 +211,7 @@ def estimate_trace(
         },
         peak_by_module=by_module(simulation.trace, timeline),
         interval_basis=IntervalBasis(
-            interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread, work
+            interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread, bounds.work
         ),
         calibrated_by=calibrated_by,
         script=trace.script,
@@ -218,7 +241,7 @@ class Simulation:
     """
 
     def __init__(self, trace: Trace, target: Target, convolutions: Source = "auto", communication: int = 0) -> None:
-        self._communication = communication
+        self.communication = communication
         self.target = target = target.for_framework(framework_of_trace(trace)).as_set_by(trace.settings)
         gpu = target.gpu
         facts = DeviceFacts(
@@ -249,7 +272,7 @@ class Simulation:
             room = pool_limit(gpu.usable_memory, context, gpu.compute_capability)
         else:
             room = gpu.usable_memory - context
-        return max(room - self.constants.reserved - self._communication, 0)
+        return max(room - self.constants.reserved - self.communication, 0)
 
     @property
     def available(self) -> int:
@@ -270,14 +293,14 @@ class Simulation:
 
     def needed(self) -> int:
         """The least usable device memory, context included, on which the job still runs."""
-        return self.least_capacity() + self.constants.reserved + self.constants.context + self._communication
+        return self.least_capacity() + self.constants.reserved + self.constants.context + self.communication
 
     def work(self, reserved: int) -> Work | None:
         """Which measured runs the job resembles; None where it differs from all that were measured in another way.
 
         Those were loops of eager PyTorch on one GPU, with operators that are all known.
         """
-        plain = self.target.stack.framework == "torch" and not self._communication and self.trace.script is None
+        plain = self.target.stack.framework == "torch" and not self.communication and self.trace.script is None
         if not plain or self.trace.unsupported:
             return None
         capability, cudnn = self.target.gpu.compute_capability, self.target.stack.cudnn
@@ -295,7 +318,7 @@ class Simulation:
         other.trace = dataclasses.replace(self.trace, allocations=sizes)
         limited = other.run(self.room)
         timeline = limited if limited.ran else other.run()
-        return self.reserved(timeline) + self.constants.context + self._communication
+        return self.reserved(timeline) + self.constants.context + self.communication
 
     def run(self, capacity: int | None = None) -> Timeline:
         return simulate(

@@ -13,7 +13,7 @@ from html import escape
 
 from ..units import GiB, KiB, MiB
 
-__all__ = ["STYLE", "Series", "bars", "chart", "tick_words", "ticks_of_bytes"]
+__all__ = ["STYLE", "Limit", "Series", "bars", "chart", "tick_words", "ticks_of_bytes"]
 
 _MOST_TICKS = 6
 
@@ -43,14 +43,14 @@ STYLE = """
   .paper { fill: #ffffff } .grid { stroke: #dfe3e8; stroke-width: 1 } .same { stroke: #5b6470; stroke-dasharray: 5 4 }
   .a { fill: #2f6fb2; stroke: #2f6fb2 } .b { fill: #c96a1b; stroke: #c96a1b } .c { fill: #2f8f5b; stroke: #2f8f5b }
   .d { fill: #8257a6; stroke: #8257a6 } .dot { fill-opacity: 0.6; stroke: none } .line { fill: none; stroke-width: 2 }
-  .band { stroke: none; fill-opacity: 0.18 }
+  .band { stroke: none; fill-opacity: 0.18 } .limit { stroke: #b3201f; stroke-width: 1.5; stroke-dasharray: 7 4 }
   .bar { stroke: none; fill-opacity: 0.85 }
   svg text { font-family: system-ui, sans-serif; fill: #1f2933; font-size: 12px; stroke: none }
   svg .head { font-size: 14px; font-weight: 600 } svg .small { fill: #5b6470 }
   @media (prefers-color-scheme: dark) {
     .paper { fill: #1b2027 } .grid { stroke: #2c343d } .same { stroke: #9aa5b1 }
     .a { fill: #6aa9e9; stroke: #6aa9e9 } .b { fill: #f0a35e; stroke: #f0a35e } .c { fill: #6fcf97; stroke: #6fcf97 }
-    .d { fill: #bb9be0; stroke: #bb9be0 }
+    .d { fill: #bb9be0; stroke: #bb9be0 } .limit { stroke: #ff8a80 }
     svg text { fill: #e4e7eb } svg .small { fill: #9aa5b1 }
   }
 """
@@ -69,6 +69,15 @@ class Series:
     dots: bool = True
     band: Sequence[tuple[float, float, float]] = ()
     """x with a low and a high y: drawn as a shaded band behind the points."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A line across the panel that is no data: at one height, or at one place of the x axis. Its words stand on it."""
+
+    words: str
+    x: float | None = None
+    y: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +104,15 @@ def chart(
     y: str,
     diagonal: bool = False,
     x_ticks: Iterable[tuple[float, str]] | None = None,
+    limits: Sequence[Limit] = (),
 ) -> str:
     """One panel. `diagonal` draws where both axes are equal, which then have one scale."""
     points = [point for curve in series for point in curve.points]
     if not points:
         raise ValueError("a chart needs points")
     points += [(x, y) for curve in series for x, *sides in curve.band for y in sides]
-    xs, ys = [point[0] for point in points], [point[1] for point in points]
+    xs = [point[0] for point in points] + [limit.x for limit in limits if limit.x is not None]
+    ys = [point[1] for point in points] + [limit.y for limit in limits if limit.y is not None]
     if diagonal:
         xs = ys = [*xs, *ys]
     across = _Axis(*_bounds(xs, from_zero=diagonal), _LEFT, _WIDTH - _RIGHT)
@@ -113,6 +124,8 @@ def chart(
         parts.append(_line(across, up, (0, 0), (high, high), "same"))
     for number, curve in enumerate(series):
         parts += _drawn(curve, across, up, _COLOURS[number % len(_COLOURS)])
+    for limit in limits:
+        parts += _limit(limit, across, up)
     parts += _legend([curve.name for curve in series])
     return _svg(_WIDTH, _HEIGHT, title, parts)
 
@@ -175,6 +188,17 @@ def _drawn(curve: Series, across: _Axis, up: _Axis, colour: str) -> Iterable[str
         yield f'<polyline class="{colour} line" points="{path}"/>'
     for x, y in places if curve.dots else ():
         yield f'<circle class="{colour} dot" cx="{x:.1f}" cy="{y:.1f}" r="{3.2 if curve.joined else 4}"/>'
+
+
+def _limit(limit: Limit, across: _Axis, up: _Axis) -> Iterable[str]:
+    if limit.y is not None:
+        yield _line(across, up, (across.low, limit.y), (across.high, limit.y), "limit")
+        yield f'<text x="{_LEFT + 6}" y="{up.at(limit.y) - 5:.1f}">{escape(limit.words)}</text>'
+    if limit.x is not None:
+        yield _line(across, up, (limit.x, up.low), (limit.x, up.high), "limit")
+        x, is_right = across.at(limit.x), across.at(limit.x) > (_LEFT + _WIDTH) / 2
+        place = f'x="{x - 5:.1f}" text-anchor="end"' if is_right else f'x="{x + 5:.1f}"'
+        yield f'<text {place} y="{_HEIGHT - _BOTTOM - 8}">{escape(limit.words)}</text>'
 
 
 def _legend(names: Sequence[str]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from ..advise import Fit
 from ..errors import BadInput
 from ..estimation import Estimate
 from ..units import GiB, format_bytes
-from .charts import Series, chart, tick_words, ticks_of_bytes
+from .charts import Limit, Series, chart, tick_words, ticks_of_bytes
 from .curve import Bands, Curve, Stretch, bands_of, curve_of, parts_of
 from .page_timeline import HEIGHT, band_path, chart_top
 from .page_words import escape
@@ -135,20 +135,22 @@ def _legend(parts: Sequence[tuple[str, int]], y: int) -> tuple[int, list[str]]:
 
 
 def fit_svg(fit: Fit) -> str:
-    """Two curves, the device's end, and the values that were captured."""
+    """Two curves with the interval around the upper one, the values that were captured, and where the device ends."""
     if not fit.curve:
         raise ValueError("the search was asked for no curve")
-    ends = (fit.curve[0].value, fit.curve[-1].value)
+    interval = [(p.value, p.low / GiB, p.high / GiB) for p in fit.curve]
+    reserved = [(p.value, p.reserved / GiB) for p in fit.curve]
+    captured = [(p.value, p.reserved / GiB) for p in fit.curve if p.captured]
     lines = [
-        Series("reserved", [(p.value, p.reserved / GiB) for p in fit.curve], joined=True),
-        Series("allocated", [(p.value, p.allocated / GiB) for p in fit.curve], joined=True),
-        Series(f"end of {fit.device}", [(value, fit.device_usable / GiB) for value in ends], joined=True),
+        Series("reserved, with its interval", reserved, joined=True, dots=False, band=interval),
+        Series("allocated", [(p.value, p.allocated / GiB) for p in fit.curve], joined=True, dots=False),
+        Series("captured", captured),
     ]
+    limits = [Limit(f"{fit.device}: {format_bytes(fit.device_usable)}", y=fit.device_usable / GiB)]
     if fit.value is not None:
-        line = [(fit.value, 0.0), (fit.value, fit.device_usable / GiB)]
-        lines.append(Series(f"largest: {fit.value}", line, joined=True))
+        limits.append(Limit(f"largest: {fit.value}", x=fit.value))
     title = f"{fit.job}: memory by {fit.parameter}, {100 * fit.confidence:.4g}% sure"
-    return chart(title, lines, x="", y=f"GiB, context included, against {fit.parameter}")
+    return chart(title, lines, x="", y=f"GiB, context included, against {fit.parameter}", limits=limits)
 
 
 _PIXELS = 3

@@ -63,7 +63,15 @@
       for (const place of tooNarrow()) place.textContent = "";
       for (const button of buttons)
         button.setAttribute("aria-pressed", +button.dataset.from === from && +button.dataset.to === to);
-      mark();
+      // What is told is always something that is seen: the highest of the window, where the moment lies outside.
+      if (middleOf(at) < from || middleOf(at) > to) show(highest()); else mark();
+    }
+
+    function highest() {
+      const last = column(to - 1);
+      let found = column(from);
+      for (let index = found; index <= last; index++) if (tensorsAt(index) > tensorsAt(found)) found = index;
+      return found;
     }
 
     function column(event) {
@@ -75,6 +83,9 @@
       return low;
     }
 
+    const sizeOf = (band, index) => (Array.isArray(band.bytes) ? band.bytes[index] : band.bytes);
+    const inUse = curve.bands.filter((band) => band.largest.length);
+    const tensorsAt = (index) => inUse.reduce((sum, band) => sum + sizeOf(band, index), 0);
     const endOf = (index) => (index + 1 < curve.first.length ? curve.first[index + 1] : curve.end);
     const middleOf = (index) => (curve.first[index] + endOf(index)) / 2;
 
@@ -107,14 +118,14 @@
       const rows = make("tbody", "");
       let device = 0;
       for (const band of [...curve.bands].reverse()) {
-        const size = Array.isArray(band.bytes) ? band.bytes[index] : band.bytes;
+        const size = sizeOf(band, index);
         device += size;
         if (!size) continue;
         const largest = band.largest.length ? band.largest[index] : 0;
         rows.append(make("tr", "", make("td", "", key(band.part)), make("td", "num", amount(size)),
           make("td", "", ...(largest ? ["largest: ", tensor(largest)] : []))));
       }
-      const title = make("h3", "", `${where}, event ${moment.toLocaleString("en")}${which}: `, amount(device));
+      const title = make("h3", "", `${where}, event ${moment.toLocaleString("en")}${which}: `, amount(tensorsAt(index)), " in use, ", amount(device), " held on the device");
       if (index === curve.peak) title.append(" (the peak of allocated bytes)");
       const action = curve.action[index];
       const happened = make("p", "", ...(action ? [action > 0 ? "Takes " : "Gives back ", tensor(Math.abs(action))] : ["Nothing is taken or given back."]));
@@ -157,7 +168,10 @@
       if (curve.first[at] < from || curve.first[at] >= to) look(curve.first[at] - (to - from) / 2, curve.first[at] + (to - from) / 2);
     });
     for (const button of buttons)
-      button.addEventListener("click", () => look(+button.dataset.from, +button.dataset.to));
+      button.addEventListener("click", () => {
+        look(+button.dataset.from, +button.dataset.to);
+        show(highest());
+      });
     for (const button of figure.querySelectorAll("[data-zoom]"))
       button.addEventListener("click", () => {
         const width = to - from, inside = middleOf(at) > from && middleOf(at) < to;
@@ -260,7 +274,7 @@
         element.setAttribute("aria-label", words);
         const hasRoom = tile.w > 7.5 * (child[0].length + 10);
         if (tile.w > 44 && tile.h > 24)
-          element.append(make("span", "name", child[0], ...(hasRoom ? [make("small", "", bytes(total(child)))] : [])));
+          element.append(make("span", "name", child[0], ...(hasRoom ? [": ", make("small", "", bytes(total(child)))] : [])));
         if (deeper) {
           element.type = "button";
           element.addEventListener("click", () => { trail.push(child); draw(); });

@@ -43,7 +43,7 @@ def gauge(estimate: Estimate) -> str:
         f'<div class="device"><div class="room" style="width:{full}"></div>{"".join(_segments(estimate, scale))}'
         f'<div class="limit" style="left:{full}"></div></div>'
         f'<div class="range"><div class="whisker" style="left:{_percent(estimate.low, scale)};'
-        f'width:{_percent(estimate.high - estimate.low, scale)}"></div>'
+        f'width:max(10px,{_percent(estimate.high - estimate.low, scale)})"></div>'
         f'<div class="middle" style="left:{_percent(estimate.device_total, scale)}"></div></div></div>'
     )
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..advise import memory_map, rank_gpus, sweep, what_to_change
+from ..errors import BadInput
 from ..estimation import estimate
-from ..report import estimate_as_json, estimate_html
+from ..report import (
+    compare,
+    difference_as_json,
+    estimate_as_json,
+    estimate_html,
+    read_side,
+    snapshot_as_pickle,
+)
 from ..report.advice import advice_as_json, gpus_as_json
 from ..spec import Spec
 from .questions import Limits, Question, check_spec
@@ -49,6 +59,22 @@ def _report(question: Question, options: Mapping[str, Any]) -> Content:
     return Content(_HTML, estimate_html(estimate(question.job, keep_history=True, **options)))
 
 
+def _compare(question: Question, options: Mapping[str, Any]) -> Content:
+    predicted, recorded = Path("predicted.pickle"), Path("recorded.pickle")
+    try:
+        # First what is told at once: a file that is no recording.
+        recorded.write_bytes(base64.b64decode(question.snapshot or ""))
+        real = read_side(str(recorded))
+        history = estimate(question.job, keep_history=True, **options).history
+        if history is None:
+            raise BadInput("this estimator follows no allocations, so there is nothing to compare with a recording.")
+        predicted.write_bytes(snapshot_as_pickle(history))
+        return _json(difference_as_json(compare(read_side(str(predicted)), real)))
+    finally:
+        recorded.unlink(missing_ok=True)
+        predicted.unlink(missing_ok=True)
+
+
 def _sweep(question: Question, options: Mapping[str, Any]) -> Content:
     return _json(dataclasses.asdict(sweep(question.job, parameter=question.parameter or "batch-size", **options)))
 
@@ -68,6 +94,7 @@ def _advise(question: Question, options: Mapping[str, Any]) -> Content:
 _ANSWERS: Mapping[str, Callable[[Question, Mapping[str, Any]], Content]] = {
     "estimate": _estimate,
     "report": _report,
+    "compare": _compare,
     "sweep": _sweep,
     "map": _map,
     "gpus": _gpus,

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from .metrics import Metrics
-from .questions import MOST_BYTES
+from .questions import MOST_BYTES, MOST_SNAPSHOT
 
 __all__ = ["LOOPBACK", "Gate", "Guards"]
 
@@ -31,6 +31,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "oomcast_token"
 _BODY_SECONDS = 10.0
 _METHODS = ("GET", "HEAD", "POST")
+_LARGER = {"/compare": MOST_SNAPSHOT}
+"""Routes whose bodies may be larger than others."""
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -97,11 +99,12 @@ class Gate:
             # A form of another site can send other types without asking the browser's leave.
             return await exchange.refuse(415, "send JSON, with the header Content-Type: application/json.")
         try:
-            body = await asyncio.wait_for(_read(receive), _BODY_SECONDS)
+            most = _LARGER.get(scope["path"], MOST_BYTES)
+            body = await asyncio.wait_for(_read(receive, most), _BODY_SECONDS)
         except asyncio.TimeoutError:
             return await exchange.refuse(408, f"the request was not complete after {_BODY_SECONDS:g} seconds.")
         if body is None:
-            return await exchange.refuse(413, f"the request is larger than {MOST_BYTES // 1024} KiB.")
+            return await exchange.refuse(413, f"the request is larger than {most // 1024} KiB.")
         return await self._app(scope, _given(body, receive), exchange.send)
 
     def _has_token(self, headers: dict[str, str]) -> bool:
@@ -155,7 +158,7 @@ class _Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
 
-async def _read(receive: Receive) -> bytes | None:
+async def _read(receive: Receive, most: int) -> bytes | None:
     """The whole body; None where it is too large."""
     parts, size = [], 0
     while True:
@@ -164,7 +167,7 @@ async def _read(receive: Receive) -> bytes | None:
             return b""  # the client has gone; nobody reads the answer
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > MOST_BYTES:
+        if size > most:
             return None
         if not message.get("more_body", False):
             return b"".join(parts)

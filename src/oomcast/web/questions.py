@@ -6,6 +6,7 @@ write there. A job is a name (`zoo:`, `timm:`, `torchvision:`, `hf:`) or a confi
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -22,6 +23,7 @@ from ..spec.options import OneOf
 __all__ = [
     "KINDS",
     "MOST_BYTES",
+    "MOST_SNAPSHOT",
     "OFFERED",
     "PARAMETER",
     "Limits",
@@ -33,6 +35,8 @@ __all__ = [
 
 MOST_BYTES = 256 * 1024
 """Of a request's body, its files included."""
+MOST_SNAPSHOT = 12 * 1024 * 1024
+"""The same for a question that brings a memory snapshot along. Those pack to a twentieth."""
 _MOST_FILES = 8
 _LARGEST_NUMBER = 10**12
 _LONGEST_TEXT = 2_000
@@ -40,6 +44,7 @@ _LONGEST_TEXT = 2_000
 KINDS: Mapping[str, str] = {
     "estimate": "how much a training job will hold, and whether it fits: the JSON of oomcast estimate --json",
     "report": "the same as a page: timeline, modules, tensors (HTML)",
+    "compare": "the predicted run against a recorded memory snapshot: the JSON of oomcast diff --json",
     "sweep": "memory over the batch size, the sequence length or the image size, interpolated between captures",
     "map": "which batch sizes fit with which sequence lengths or image sizes",
     "gpus": "the GPUs that are enough, with prices: the JSON of oomcast gpus --json",
@@ -86,6 +91,8 @@ class Question:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     parameter: str | None = None
     """Of a sweep or a map."""
+    snapshot: str | None = None
+    """What a prediction is compared with: a recording's bytes, in base64."""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -101,9 +108,7 @@ class Question:
 
 
 def read_json(body: bytes) -> Any:
-    """Strict JSON of bounded size and depth; raises BadInput."""
-    if len(body) > MOST_BYTES:
-        raise BadInput(f"the request is larger than {MOST_BYTES // 1024} KiB.")
+    """Strict JSON of bounded depth; its size was bounded at the gate. Raises BadInput."""
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -126,8 +131,9 @@ def read_question(kind: str, given: Any, limits: Limits) -> Question:
     if kind in _OF_A_SWEEP:
         parameter = PARAMETER.read(values.pop("parameter", "batch-size" if kind == "sweep" else "seq-len"))
         stops_of(parameter)
+    snapshot = _snapshot(values.pop("snapshot", None)) if kind == "compare" else None
     options = _options(values, files, limits)
-    question = Question(kind, job, options, files, parameter)
+    question = Question(kind, job, options, files, parameter, snapshot)
     if not files:
         # What is wrong with it is told at once; what files say is read by the worker, which is bounded.
         check_spec(_spec(question))
@@ -167,8 +173,8 @@ def _is_harmless(value: Any) -> bool:
 def _check_values(values: Mapping[str, Any]) -> None:
     """No number that nothing can have, and no text that nobody would write."""
     for name, value in values.items():
-        if name == "files":
-            continue
+        if name in ("files", "snapshot"):
+            continue  # read by rules of their own
         for part in _parts(value):
             if isinstance(part, (int, float)) and abs(part) > _LARGEST_NUMBER:
                 raise BadInput(f"{name[:60]!r} holds a number beyond {_LARGEST_NUMBER:,}.")
@@ -196,6 +202,18 @@ def _files(given: Any) -> dict[str, str]:
         if not isinstance(text, str) or "\0" in text:
             raise BadInput(f"the file {name} must be a text.")
     return dict(given)
+
+
+def _snapshot(given: Any) -> str:
+    if not isinstance(given, str) or not given:
+        raise BadInput(
+            "the snapshot is missing: the bytes of torch.cuda.memory._dump_snapshot(), or gzip of them, in base64."
+        )
+    try:
+        base64.b64decode(given, validate=True)
+    except ValueError:
+        raise BadInput("the snapshot is no base64.") from None
+    return given
 
 
 def _job(given: Any, files: Mapping[str, str]) -> str:

@@ -19,6 +19,13 @@ _FILES = {
 }
 
 
+_SNAPSHOT = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "description": "what torch.cuda.memory._dump_snapshot() wrote, plain or gzipped; it is read, never executed",
+}
+
+
 def question_schema(kind: str) -> dict[str, Any]:
     """Of the body of a request."""
     properties: dict[str, Any] = {"job": _JOB}
@@ -27,6 +34,8 @@ def question_schema(kind: str) -> dict[str, Any]:
             properties[option.name] = _schema(option)
     if kind in ("sweep", "map"):
         properties["parameter"] = {**PARAMETER.schema(), "description": "what the answer goes over"}
+    if kind == "compare":
+        properties["snapshot"] = _SNAPSHOT
     required = ["job"] if kind == "gpus" else ["job", "device"]
     return {"type": "object", "properties": {**properties, "files": _FILES}, "required": required}
 

@@ -23,8 +23,10 @@ from ..provenance import source_digest
 from ..report.catalogue_text import devices_as_json, models_as_json
 from ..report.page import styles
 from ..report.words import LABELS
+from ..units import format_bytes
 from ..zoo.catalogue import MODELS
 from ..zoo.public_models import public_models
+from .admission import judged, read_review, reviewed
 from .answering import JSON
 from .gate import App, Gate, Guards
 from .metrics import Metrics
@@ -37,6 +39,8 @@ from .workers import Workers
 __all__ = ["make_app"]
 
 MOST_WAIT = 60.0
+_ADMISSION_WAIT = 8.0
+"""Kubernetes itself waits for 10 seconds, unless told otherwise."""
 _LOOK_AGAIN = 1.0
 _LIBRARIES = (
     *("torch", "transformers", "timm", "torchvision", "peft", "accelerate", "bitsandbytes", "deepspeed", "numpy"),
@@ -111,6 +115,13 @@ class _Service:
             methods=["POST"],
             summary="The settings as a command line and as Python",
             openapi_extra={"requestBody": _body(question_schema("estimate"))},
+        )
+        app.add_api_route(
+            "/admission",
+            self._admission,
+            methods=["POST"],
+            summary="Kubernetes' question whether a pod may be admitted: an AdmissionReview",
+            openapi_extra={"requestBody": _body({"type": "object"})},
         )
         app.add_api_route("/models", self._models, summary="The models that can be named as a job")
         app.add_api_route("/devices", self._devices, summary="The GPUs that can be targets")
@@ -189,6 +200,22 @@ class _Service:
         if status is None:
             raise HTTPException(404, "there is no question of this id.")
         return await self._waited(status, wait)
+
+    async def _admission(self, request: Request) -> Response:
+        """A pod is not held back by what cannot be said in time: it is admitted with a warning."""
+        review = read_review(read_json(await request.body()))
+        if review.asked is None:
+            return _json(reviewed(review.uid))
+        _, status = await run_in_threadpool(self._noted, "estimate", json.dumps(review.asked).encode())
+        self.workers.wake()
+        status = await self._waited(status, _ADMISSION_WAIT)
+        if not status.is_over:
+            return _json(reviewed(review.uid, warning="its memory was not known in time; the answer is being made."))
+        if status.state != DONE:
+            return _json(reviewed(review.uid, warning=f"its memory is not known: {status.text}"))
+        estimate = json.loads(status.text)
+        total, usable = format_bytes(estimate["device_total"]), format_bytes(estimate["device_usable"])
+        return _json(judged(review.uid, estimate, f"{total} of {usable} usable on {estimate['device']}"))
 
     async def _words(self, request: Request) -> Response:
         question: Question = read_question("estimate", read_json(await request.body()), self.limits)

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from ..database import Database, Tables, prepare_tables
 from ..errors import OomcastError
-from .questions import KINDS, Question
+from .questions import KINDS, MOST_BYTES, Question
 
 __all__ = ["DONE", "FAILED", "REFUSED", "TAKEN", "WAITING", "QueueFull", "Status", "Store", "Taken"]
 
@@ -42,6 +42,9 @@ _SILENT_SECONDS = 15.0
 """After so long without a sign of life a server counts as gone."""
 _MOST_TRIES = 3
 """A question whose worker's server died so often is not tried again: it may be what kills it."""
+
+_MOST_LARGE = 16
+"""Waiting questions that bring more along than others may."""
 
 _metadata = MetaData()
 _schema = Table("oomcast_service", _metadata, Column("version", Integer, nullable=False))
@@ -155,6 +158,10 @@ class Store:
             waiting = connection.execute(select(func.count()).where(_q.state == WAITING)).scalar_one()
             if waiting >= self._most_waiting:
                 raise QueueFull(f"{waiting} questions are waiting already; ask again later.")
+            if len(asked) > MOST_BYTES:
+                large = select(func.count()).where(_q.state == WAITING, func.length(_q.asked) > MOST_BYTES)
+                if connection.execute(large).scalar_one() >= _MOST_LARGE:
+                    raise QueueFull(f"{_MOST_LARGE} large questions are waiting already; ask again later.")
             number = connection.execute(select(func.coalesce(func.max(_q.number), 0))).scalar_one() + 1
             row = {
                 "id": id,
@@ -168,7 +175,7 @@ class Store:
                 "used": self._database.now(),
             }
             connection.execute(self._database.insert_new(_questions).values(row))
-            again = {"state": WAITING, "number": number, "tries": 0, "answer": None}
+            again = {"state": WAITING, "number": number, "tries": 0, "answer": None, "asked": asked}
             connection.execute(_questions.update().where(_q.id == id, _q.state == FAILED).values(**again))
         found = self.status(id)
         assert found is not None
@@ -206,6 +213,7 @@ class Store:
         """Write an answer, or why there is none; at once and for good."""
         packed = zlib.compress(text.encode("utf-8", "backslashreplace"))
         values = {"state": state, "server": None, "media": media, "answer": packed, "used": self._database.now()}
+        values["asked"] = b""  # it may be large, and whoever asks again brings it along
         with self._database.transaction() as connection:
             mine = and_(_q.id == id, _q.server == self.server)
             connection.execute(_questions.update().where(mine).values(**values))

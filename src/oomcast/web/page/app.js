@@ -4,11 +4,14 @@
 import { bytes, element, gauge, mapTable, ordered, sweepChart } from "/page/charts.js";
 
 const RANKS = [0, 4, 8, 16, 32, 64, 128, 256];
+const COUNTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const SNAPSHOT = /\.(pickle|pkl|gz)$/;
 const WAIT = 20;
 const at = (id) => document.getElementById(id);
 
 let settings = { job: "zoo:resnet50", batch_size: 32, device: "rtx-3090" };
 let files = {};
+let read = null; // what the files say, once they were read: the workload of their answer
 let facts = { options: [], labels: {}, stops: {} };
 let zoo = new Map();
 let kept = null;
@@ -44,7 +47,7 @@ async function ask(kind, body, told = () => {}) {
 function question(changes = {}) {
   const asked = { ...settings, ...changes };
   for (const [name, value] of Object.entries(asked)) if (value === null || value === "" || value === undefined) delete asked[name];
-  return Object.keys(files).length ? { ...asked, files } : asked;
+  return hasFiles() ? { ...asked, files } : asked;
 }
 
 // What the job is
@@ -58,8 +61,14 @@ function sizeParameter() {
   return "seq-len";
 }
 
+const hasFiles = () => Object.keys(files).length > 0;
+
+/** What a control shows: what was chosen, else what the files say. */
+const now = (name) => settings[name] ?? read?.[name] ?? null;
+const batchNow = () => now("batch_size");
+
 function sizeNow() {
-  if (sizeParameter() === "seq-len") return settings.seq_len ?? (typeof entry()?.default_input === "number" ? entry().default_input : null);
+  if (sizeParameter() === "seq-len") return now("seq_len") ?? (typeof entry()?.default_input === "number" ? entry().default_input : null);
   if (sizeParameter() === "input-size") return settings.input_shape?.[1] ?? entry()?.default_input?.[1] ?? 224;
   return null;
 }
@@ -75,32 +84,33 @@ function machines() {
   return found ? { count: Number(found[1]), gpu: found[2] } : { count: 1, gpu: settings.device };
 }
 
-const isTuned = () => /^hf:/.test(settings.job) || /\.json$/.test(settings.job);
+const isTuned = () => /^hf:/.test(settings.job) || hasFiles();
 
 // Controls
 
 function fillControls() {
   const { count, gpu } = machines();
   at("job").value = settings.job;
-  at("batch").value = settings.batch_size;
+  at("batch").value = batchNow() ?? "";
   if (!at("gpu").querySelector(`option[value="${CSS.escape(gpu)}"]`)) at("gpu").append(element("option", { value: gpu }, gpu));
   at("gpu").value = gpu;
   at("count").value = count;
-  at("parallel").value = settings.parallel ?? (count > 1 ? "ddp" : "");
+  setRange("count", COUNTS, count);
+  at("parallel").value = now("parallel") ?? (count > 1 ? "ddp" : "");
   at("parallel").disabled = count === 1;
-  at("precision").value = settings.precision ?? "fp32";
-  at("optimizer").value = settings.optimizer ?? "";
-  at("checkpointing").checked = Boolean(settings.checkpointing);
+  at("precision").value = now("precision") ?? "fp32";
+  at("optimizer").value = now("optimizer") ?? "";
+  at("checkpointing").checked = Boolean(now("checkpointing"));
   const parameter = sizeParameter(), size = sizeNow();
   at("size-field").hidden = parameter === null;
   at("size-label").textContent = parameter === "input-size" ? "Image size" : "Sequence length";
   at("map-size").textContent = parameter === "input-size" ? "image size" : "sequence length";
   at("size").value = size ?? "";
-  setRange("batch", facts.stops["batch-size"], settings.batch_size);
+  setRange("batch", facts.stops["batch-size"], batchNow() ?? 1);
   if (parameter) setRange("size", facts.stops[parameter], size ?? 512);
   const tuned = isTuned();
   at("rank").disabled = !tuned;
-  const rank = settings.adapter?.r ?? 0;
+  const rank = now("adapter")?.r ?? 0;
   at("rank").value = RANKS.findIndex((one) => one >= rank);
   at("rank-value").textContent = rank || "off";
   at("rank").setAttribute("aria-valuetext", rank ? `rank ${rank}` : "off");
@@ -120,7 +130,7 @@ function setRange(name, stops, value) {
   range.setAttribute("aria-valuetext", String(value ?? ""));
 }
 
-const CONTROLLED = ["job", "batch_size", "device", "seq_len", "input_shape", "precision", "optimizer", "checkpointing", "adapter", "parallel"];
+const CONTROLLED = ["job", "configs", "batch_size", "device", "seq_len", "input_shape", "precision", "optimizer", "checkpointing", "adapter", "parallel"];
 
 /** Options that no control shows: from a remedy or a link. Each can be taken back. */
 function fillExtra() {
@@ -146,28 +156,38 @@ function listen() {
   at("job").addEventListener("change", () => {
     const job = at("job").value.trim();
     if (!job) return;
-    if (!(job in files)) files = {};
+    if (!(job in files)) { files = {}; at("file-list").textContent = ""; }
+    read = null;
     const model = zoo.get(job.replace(/^zoo:/, ""));
-    change({ job, batch_size: model?.default_batch_size ?? settings.batch_size, seq_len: model ? null : job.startsWith("hf:") ? settings.seq_len ?? 512 : null, input_shape: null, adapter: null });
+    change({ job, model: null, configs: null, batch_size: model?.default_batch_size ?? settings.batch_size ?? 1, seq_len: model ? null : job.startsWith("hf:") ? settings.seq_len ?? 512 : null, input_shape: null, adapter: null });
   });
   const number = (id, apply) => at(id).addEventListener("change", () => { if (at(id).value && at(id).checkValidity()) apply(Number(at(id).value)); });
   number("batch", (value) => change({ batch_size: value }));
   number("size", (value) => change(withSize(value)));
-  number("count", (value) => change({ device: value > 1 ? `${value}x${machines().gpu}` : machines().gpu, parallel: value > 1 ? settings.parallel ?? "ddp" : null }));
+  const spread = (count) => change({ device: count > 1 ? `${count}x${machines().gpu}` : machines().gpu, parallel: count > 1 ? settings.parallel ?? "ddp" : null });
+  number("count", spread);
+  at("count-range").addEventListener("input", () => spread(COUNTS[at("count-range").value]));
   at("batch-range").addEventListener("input", () => change({ batch_size: facts.stops["batch-size"][at("batch-range").value] }));
   at("size-range").addEventListener("input", () => change(withSize(facts.stops[sizeParameter()][at("size-range").value])));
   at("gpu").addEventListener("change", () => change({ device: machines().count > 1 ? `${machines().count}x${at("gpu").value}` : at("gpu").value }));
-  at("parallel").addEventListener("change", () => change({ parallel: at("parallel").value || "ddp" }));
-  at("precision").addEventListener("change", () => change({ precision: at("precision").value === "fp32" ? null : at("precision").value }));
+  at("parallel").addEventListener("change", () => change({ parallel: at("parallel").value.trim() || "ddp" }));
+  at("precision").addEventListener("change", () => change({ precision: at("precision").value === "fp32" && !hasFiles() ? null : at("precision").value }));
   at("optimizer").addEventListener("change", () => change({ optimizer: at("optimizer").value || null }));
-  at("checkpointing").addEventListener("change", () => change({ checkpointing: at("checkpointing").checked || null }));
+  at("checkpointing").addEventListener("change", () => change({ checkpointing: at("checkpointing").checked || (hasFiles() ? false : null) }));
   at("rank").addEventListener("input", () => {
     const rank = RANKS[at("rank").value];
     change({ adapter: rank ? { kind: "lora", r: rank, target_modules: "all-linear" } : null });
   });
   at("files").addEventListener("change", () => takeFiles([...at("files").files]));
   document.addEventListener("dragover", (event) => event.preventDefault());
+  at("snapshot").addEventListener("change", () => takeFiles([...at("snapshot").files]));
   document.addEventListener("drop", (event) => { event.preventDefault(); takeFiles([...event.dataTransfer.files]); });
+  document.addEventListener("paste", (event) => {
+    const pasted = event.clipboardData.getData("text").trim();
+    if (event.target.matches("input[type=number]") || !/[\n{]/.test(pasted)) return;
+    event.preventDefault();
+    takeFiles([new File([pasted], pasted.startsWith("{") ? "config.json" : "config.yml")]);
+  });
   at("keep").addEventListener("click", () => { kept = shown && { found: shown, words: at("command").textContent }; compare(); });
   at("copy").addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); at("copied").textContent = "copied"; }
@@ -179,18 +199,70 @@ function listen() {
 
 async function takeFiles(dropped) {
   if (!dropped.length) return;
+  const recording = dropped.find((file) => SNAPSHOT.test(file.name));
+  if (recording) { await compareWith(recording); return; }
   const texts = {};
   for (const file of dropped) {
     if (file.size > 200_000) { at("file-list").textContent = `${file.name} is too large for a configuration.`; return; }
     texts[file.name] = await file.text();
   }
-  files = texts;
-  const [first, ...others] = Object.keys(texts);
-  at("file-list").textContent = `read: ${Object.keys(texts).join(", ")} (links do not hold files)`;
-  change({ job: first, configs: others.length ? others : null, input_shape: null, adapter: null, seq_len: settings.seq_len ?? 512 });
+  const model = settings.job.startsWith("hf:") ? settings.job : settings.model;
+  files = { ...files, ...texts };
+  read = null;
+  at("file-list").textContent = `read: ${Object.keys(files).join(", ")} (links do not hold files)`;
+  const models = Object.keys(files).filter((name) => describesModel(files[name])), [first, ...others] = Object.keys(files).filter((name) => !models.includes(name));
+  if (first) {
+    // The files say how it is trained; what they leave out is asked for.
+    settings = { job: first, configs: others.length ? others : null, model: models[0] ?? model ?? null, device: settings.device };
+    change({});
+  } else change({ job: models.at(-1), model: null, configs: null, input_shape: null, adapter: null, batch_size: settings.batch_size ?? 1, seq_len: settings.seq_len ?? 512 });
+}
+
+/** Whether it is the config.json of a model, and not of a training. */
+function describesModel(text) {
+  try { const told = JSON.parse(text); return Boolean(told.model_type ?? told.architectures); } catch { return false; }
+}
+
+/** The prediction for these settings against what a GPU did. */
+async function compareWith(file) {
+  const note = document.querySelector('[data-note="real"]');
+  note.textContent = `reading ${file.name} …`;
+  at("real-head").scrollIntoView();
+  try {
+    const { text } = await ask("compare", { ...question(), snapshot: await packed(file) }, (how) => { note.textContent = how; });
+    note.textContent = "";
+    at("real").replaceChildren(...differences(JSON.parse(text)));
+  } catch (error) {
+    note.textContent = error.message;
+  }
+}
+
+/** A file's bytes for JSON: recordings pack to a twentieth. */
+async function packed(file) {
+  const stream = file.name.endsWith(".gz") ? file.stream() : file.stream().pipeThrough(new CompressionStream("gzip"));
+  const bytesOfIt = new Uint8Array(await new Response(stream).arrayBuffer());
+  let text = "";
+  for (let start = 0; start < bytesOfIt.length; start += 32768) text += String.fromCharCode(...bytesOfIt.subarray(start, start + 32768));
+  return btoa(text);
+}
+
+function differences(found) {
+  const parts = [["At the peak", found.totals], ["Category", found.categories], ["Blocks by size", found.sizes], ["Line", found.lines]];
+  const tables = parts.filter(([, rows]) => rows.length).map(([title, rows]) => table([title, "Predicted", "Real", "Difference"],
+    rows.slice(0, 12).map((row) => [facts.labels[row.name] ?? row.name, bytes(row.before), bytes(row.after), signed(row.change)])));
+  return [element("p", {}, element("b", {}, found.sentence)), ...tables];
 }
 
 // Showing
+
+const signed = (count) => `${count > 0 ? "+" : count < 0 ? "−" : ""}${bytes(Math.abs(count))}`;
+
+/** The first cell of a row is its name, the others are numbers. */
+function table(heads, rows) {
+  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": heads[0] }, element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((name, place) => element("th", { scope: "col", class: place ? "num" : null }, name)))),
+    element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", { class: "num" }, cell)))))));
+}
 
 let generation = 0, asking = false, drawing = 0;
 
@@ -210,7 +282,7 @@ function refresh() {
 
 /** At once, from what is known around the setting. */
 function fromSweeps() {
-  for (const [parameter, value] of [["batch-size", settings.batch_size], [sizeParameter(), sizeNow()]]) {
+  for (const [parameter, value] of [["batch-size", batchNow()], [sizeParameter(), sizeNow()]]) {
     const swept = parameter && sweeps.get(keyOf(parameter));
     const point = swept?.points && between(swept.points, value);
     if (point) { show({ ...point, device: swept.device, device_usable: swept.device_usable }, "interpolated"); return; }
@@ -240,7 +312,9 @@ async function confirm() {
     try {
       const { id, text } = await ask("estimate", question(), (how) => mine === generation && state(how, "waiting"));
       if (mine !== generation) continue;
-      show({ ...JSON.parse(text), id }, "captured");
+      const found = JSON.parse(text);
+      if (hasFiles()) { read = found.workload; fillControls(); }
+      show({ ...found, id }, "captured");
       document.body.dataset.captureMs = (performance.now() - began).toFixed(1);
       await sweepAround(mine);
     } catch (error) {
@@ -314,7 +388,7 @@ function refused(sentence) {
 }
 
 function drawCharts() {
-  for (const [place, parameter, value] of [["batch-chart", "batch-size", settings.batch_size], ["size-chart", sizeParameter(), sizeNow()]]) {
+  for (const [place, parameter, value] of [["batch-chart", "batch-size", batchNow()], ["size-chart", sizeParameter(), sizeNow()]]) {
     const swept = parameter && sweeps.get(keyOf(parameter));
     const title = parameter === "batch-size" ? "Memory over the batch size" : parameter === "input-size" ? "Memory over the image size" : "Memory over the sequence length";
     if (!parameter) at(place).replaceChildren();
@@ -326,19 +400,15 @@ function drawCharts() {
 function compare() {
   if (!kept || !shown) { at("comparison").replaceChildren(); return; }
   const scale = Math.max(kept.found.device_usable, kept.found.high, shown.device_usable, shown.high);
-  const rows = ["device_total", "peak_allocated", "peak_reserved", "least_capacity"].map((name) => {
-    const difference = shown[name] - kept.found[name];
-    return element("tr", {}, element("th", { scope: "row" }, name.replaceAll("_", " ")), element("td", { class: "num" }, bytes(kept.found[name])), element("td", { class: "num" }, bytes(shown[name])),
-      element("td", { class: "num" }, `${difference > 0 ? "+" : difference < 0 ? "−" : ""}${bytes(Math.abs(difference))}`));
-  });
+  const rows = ["device_total", "peak_allocated", "peak_reserved", "least_capacity"].map((name) =>
+    [name.replaceAll("_", " "), bytes(kept.found[name]), bytes(shown[name]), signed(shown[name] - kept.found[name])]);
   at("comparison").replaceChildren(
     element("p", {}, element("b", {}, "A "), element("code", {}, kept.words)), gauge(kept.found, scale), element("p", {}, element("b", {}, "Now")), gauge(shown, scale),
-    element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...["", "A", "now", "difference"].map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows))));
+    table(["Memory", "A", "Now", "Difference"], rows));
 }
 
 async function words() {
   const mine = generation;
-  if (Object.keys(files).length) { at("command").textContent = `oomcast estimate ${settings.job} --device ${settings.device}`; at("python").textContent = ""; return; }
   try {
     const response = await post("/words", question());
     if (mine !== generation || !response.ok) return;
@@ -366,7 +436,7 @@ async function askMore(kind) {
 const MORE = {
   map(text) {
     const choose = (batch, size) => change({ batch_size: batch, ...withSize(size) });
-    at("map").replaceChildren(mapTable(JSON.parse(text), choose, { batch: settings.batch_size, size: sizeNow() }));
+    at("map").replaceChildren(mapTable(JSON.parse(text), choose, { batch: batchNow(), size: sizeNow() }));
   },
   gpus(text) {
     const found = JSON.parse(text);
@@ -379,7 +449,7 @@ const MORE = {
         element("td", { class: "num" }, bytes(gpu.usable_memory)), element("td", { class: "num" }, bytes(gpu.device_total)), element("td", { class: "num" }, price(gpu)));
     });
     at("gpus").replaceChildren(element("div", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "GPUs" }, element("table", {},
-      element("thead", {}, element("tr", {}, ...["GPU", "", "Usable", "Would hold", "List price"].map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows))));
+      element("thead", {}, element("tr", {}, ...["GPU", "Verdict", "Usable", "Would hold", "List price"].map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows))));
   },
   advise(text) {
     const found = JSON.parse(text);
