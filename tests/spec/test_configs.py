@@ -211,6 +211,7 @@ def test_an_option_that_is_given_need_not_be_understood_in_the_file(tmp_path: Pa
         ("f.yaml", LLAMA_FACTORY.replace("stage: sft", "stage: ppo"), "'ppo' is not offered"),
         ("t.yaml", TRL.replace("use_peft: true", "load_in_4bit: true"), "quantised weights need an adapter"),
         ("l.yaml", LITGPT.replace("bnb.nf4", "gptq"), "'gptq' is not known"),
+        ("c.yaml", ACCELERATE.replace("bf16", "fp7"), "mixed_precision 'fp7' is not known"),
         ("x.yaml", "a: 1", "is no configuration of"),
     ],
 )
@@ -219,6 +220,19 @@ def test_contradictions_and_unknown_methods_are_one_sentence(
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         Spec.read(_write(tmp_path, name, text), device=DEVICE)
+
+
+def test_an_adapter_of_another_model_is_refused_or_told(tmp_path: Path) -> None:
+    made_for = {"peft_type": "LORA", "r": 8, "base_model_name_or_path": "meta-llama/Llama-3.2-3B"}
+    path = str(_write(tmp_path, "adapter_config.json", json.dumps(made_for)))
+    with pytest.raises(BadInput, match=r"is an adapter of meta-llama/Llama-3.2-3B, not of own/gpt-small-1B"):
+        Spec.read(path, device=DEVICE, model="hf:own/gpt-small-1B", batch_size=1)
+    with pytest.raises(BadInput, match=r"not of Qwen/Qwen2.5-7B"):
+        Spec.read("hf:Qwen/Qwen2.5-7B", device=DEVICE, batch_size=1, configs=path)
+    told = Spec.read("hf:own/Llama-3.2-3B-Instruct", device=DEVICE, batch_size=1, configs=path).workload.notes
+    assert any("was made for meta-llama/Llama-3.2-3B" in note for note in told)
+    plain = Spec.read("hf:NousResearch/Llama-3.2-3B", device=DEVICE, batch_size=1, configs=path).workload.notes
+    assert not any("made for" in note for note in plain)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "!!python/object/apply:os.system ['true']", "\x00"])

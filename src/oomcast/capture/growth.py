@@ -13,7 +13,7 @@ Whether all layers of the deep network are equal is not to be seen here: whoever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +127,9 @@ def _without_numbers(module: str) -> tuple[str, tuple[int, ...]]:
     return ".".join("#" if part.isdecimal() else part for part in parts), numbers
 
 
-def _with_numbers(module: str, numbers: Iterable[int]) -> str:
+@functools.lru_cache(maxsize=65536)
+def _with_numbers(module: str, numbers: tuple[int, ...]) -> str:
+    """Cached, since a module makes many tensors."""
     each = iter(numbers)
     return ".".join(str(next(each)) if part.isdecimal() else part for part in module.split("."))
 
@@ -394,7 +396,7 @@ class _Plan:
         if item.kind == EventKind.ALLOCATE:
             one, grows = self.tape.allocations[item.block], self._grows[outside]
             if any(grows):
-                numbers = (
+                numbers = tuple(
                     number + growth * further
                     for number, growth in zip(self.tape.numbers[item.block], grows, strict=True)
                 )
@@ -411,7 +413,7 @@ class _Plan:
             one = self.tape.allocations[item.block]
             rule = self._names[place.loop, place.place]
             if any(step or grows for _, step, grows in rule):
-                numbers = (begin + grows * further + step * place.round for begin, step, grows in rule)
+                numbers = tuple([begin + grows * further + step * place.round for begin, step, grows in rule])
                 one = dataclasses.replace(one, module=_with_numbers(one.module, numbers))
             born[place] = out.allocate(one)
         elif item.kind == EventKind.FREE:

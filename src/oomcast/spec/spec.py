@@ -51,7 +51,8 @@ class Spec:
         if is_configuration or "configs" in given:
             from .configs import with_configurations  # here, since few jobs are configurations
 
-            given = with_configurations(parsed.name if is_configuration else None, given)
+            names = (parsed.name, None) if is_configuration else (None, parsed.name)
+            given = with_configurations(names[0], given, names[1])
         parts = []
         for description in DESCRIPTIONS:
             own = {option.name for option in options_of(description)}

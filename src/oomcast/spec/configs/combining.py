@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ _FOLLOWED = 2
 """Micro-batches, and steps: the first allocates gradients and states, the second has everything; more repeat it."""
 
 
-def with_configurations(main: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def with_configurations(main: str | None, given: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
     """The options that `main` and the files in `configs` stand for, beneath those that are given.
 
-    `main` is the job itself where it is a configuration.
+    `main` is the job itself where it is a configuration; `model` is its name where it is a model.
     """
     further = given.get("configs", ())
     files = [*([main] if main else []), *(further.split(",") if isinstance(further, str) else further)]
@@ -31,6 +32,8 @@ def with_configurations(main: str | None, given: Mapping[str, Any]) -> dict[str,
         recipe = recipe.merged(other)
     options = dict(recipe.options)
     notes = [sentence for file, each in recipes for sentence in _said(Path(file).name, each)]
+    used = model or str(given.get("model", options.get("model")))
+    notes += [sentence for file, each in recipes for sentence in _of_another_model(Path(file).name, each, used)]
     if main is None:
         options.pop("model", None)  # the job is the model
     layout = options.pop("parallel", None)
@@ -67,6 +70,21 @@ def _said(file: str, recipe: Recipe) -> list[str]:
             f"{file}: keys that may matter and are not followed: {named}" + (f" and {more} more" if more > 0 else "")
         )
     return said
+
+
+def _of_another_model(file: str, recipe: Recipe, model: str) -> list[str]:
+    """An adapter's file names the model that it was made for. Where the sizes in both names differ, it cannot be meant;
+    another name of the same size may be a copy, or what was made from it."""
+    made_for = recipe.options.get("model")
+    if recipe.format != "peft" or not made_for:
+        return []
+    names = [str(name).removeprefix("hf:").rpartition("/")[2].lower() for name in (made_for, model)]
+    if names[0] == names[1]:
+        return []
+    sizes = [re.findall(r"(?<![0-9.])[0-9.]+[bm](?![a-z])", name) for name in names]
+    if all(sizes) and sizes[0] != sizes[1]:
+        raise BadInput(f"{file} is an adapter of {made_for}, not of {model.removeprefix('hf:')}.")
+    return [f"{file}: the adapter was made for {made_for}, and is put on {model.removeprefix('hf:')} here"]
 
 
 def _require(options: dict[str, Any], file: str) -> None:

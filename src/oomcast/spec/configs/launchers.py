@@ -87,6 +87,8 @@ def read_accelerate(found: Findings) -> None:
     elif precision == "fp8":
         found.options["precision"] = "amp-bf16"
         found.assume("fp8 is followed as bf16: the copies that TransformerEngine keeps are not in the figures")
+    elif precision not in ("no", "none", "false"):
+        raise BadInput(f"the mixed_precision {precision!r} is not known; it is no, bf16, fp16 or fp8.")
     found.options["training_loop"] = "hf-trainer"
     steps = found.take("gradient_accumulation_steps")
     if isinstance(steps, int):
@@ -99,6 +101,8 @@ def read_accelerate(found: Findings) -> None:
         fsdp_of(found, fsdp)
     elif kind == "MULTI_GPU":
         found.options["parallel"] = "ddp"
+    elif kind != "NO":
+        found.assume(f"distributed_type {kind} is not followed: the figures are those of one GPU that holds everything")
     found.without_effect(("num_machines", "gpu_ids", "dynamo_config", "megatron_lm_config", "fp8_config"))
     parallelism = found.part("parallelism_config")
     if parallelism:
