@@ -3,8 +3,9 @@
 The loop has four iterations; `outputs` of one lives until the next has its own. Images are CIFAR's at 86 × 86, texts
 are wikitext's, cut at 128 tokens. The figure is NVML's use of the device less its first record: what the allocator has
 reserved, with some kernels that were loaded late. The runs of the sets anova1, mc1 and mc_new gave cuBLAS no workspace
-(CUBLAS_WORKSPACE_CONFIG=:0:0), which oomcast cannot be told: up to 17 MiB too much. torch 2.6 with cuDNN 9.1 is judged
-with the stack of torch 2.4, which has the same cuDNN.
+(CUBLAS_WORKSPACE_CONFIG=:0:0), which is not followed here: the kernels that were loaded late take about as much as
+these workspaces (RegNetX on an RTX 3060 comes out 20 to 22 MiB too low without them). torch 2.6 with cuDNN 9.1 is
+judged with the stack of torch 2.4, which has the same cuDNN.
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def grouped_on_early_ada(query: Query, capability: tuple[int, int], stack_cudnn:
     hundred parts: 0.6 GiB for a depthwise layer of ConvNeXt-T with channels last, at 423 images.
 
     - Read on: RTX 4060, fp32, cuDNN 9.1, xMem's runs of ConvNeXt-T and RegNetX-400MF (6 rows of 11 that were at hand).
-    - Shown to hold on: the rows of the same two networks and cards that were captured afterwards.
+    - Shown to hold on: the same two networks and card, six rows that were captured afterwards: ConvNeXt-T from 4, 7 and
+      9 % too high to within 2, 3 and 2 %; of three rows of RegNetX two are nearer, one is not (2 → 5 % too low).
     - Not shown on: halves, other groups, cuDNN 9.2 to 9.7, where it is applied all the same. On sm_86 it does not hold.
     """
     return query.groups > 1 and capability == _ADA and (9, 0) <= stack_cudnn < (9, 8)
