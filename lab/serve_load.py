@@ -44,6 +44,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--clients", type=int, default=50, metavar="N", help="with new questions (default: 50)")
     parser.add_argument("--kills", type=int, default=2, metavar="N", help="of the server meanwhile (default: 2)")
     parser.add_argument("--requests", type=int, default=5000, metavar="N", help="mutated ones (default: 5000)")
+    parser.add_argument("--attack-seconds", type=float, default=3600.0, metavar="S", help="at most (default: 3600)")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=run)
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         if options.clients > 0:
             told["killed"] = _killed(place / "killed.db", options.clients, options.kills)
         if options.requests > 0:
-            told["attacked"] = _attacked(place, options.requests, options.seed)
+            told["attacked"] = _attacked(place, options.requests, options.seed, options.attack_seconds)
     faults = [fault for part in told.values() for fault in part["faults"]]
     if options.json:
         print(json.dumps(told, indent=2))
@@ -255,7 +256,7 @@ _PATHS = (
 )
 
 
-def _attacked(folder: Path, count: int, seed: int) -> dict[str, Any]:
+def _attacked(folder: Path, count: int, seed: int, seconds: float) -> dict[str, Any]:
     """With a token, which most requests do not have; the others send what may do harm."""
     chance = random.Random(seed)
     target = folder / "target"
@@ -263,9 +264,12 @@ def _attacked(folder: Path, count: int, seed: int) -> dict[str, Any]:
     (target / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 1, "note": _SECRET}))
     statuses: Counter[str] = Counter()
     faults: list[str] = []
+    deadline = time.monotonic() + seconds
     # Questions that pass are to be refused by the worker; a capture of each would take hours.
     with _serving(folder / "attacked.db", "--token", _TOKEN, "--time-limit", "20") as server:
         for number in range(count):
+            if time.monotonic() > deadline:
+                break
             allowed = chance.random() < 0.5
             try:
                 status, body = _mutated(server.port, chance, target, allowed)
@@ -286,7 +290,7 @@ def _attacked(folder: Path, count: int, seed: int) -> dict[str, Any]:
         faults.append("the server does not answer any more")
     if (target / "ran").exists():
         faults.append("code was run")
-    return {"requests": count, "statuses": dict(sorted(statuses.items())), "faults": faults}
+    return {"requests": sum(statuses.values()), "statuses": dict(sorted(statuses.items())), "faults": faults}
 
 
 def _mutated(port: int, chance: random.Random, target: Path, allowed: bool) -> tuple[int, bytes]:

@@ -121,6 +121,27 @@ def test_the_workflows_step_runs(machine: Machine, listed: str, code: int) -> No
         assert "FITS  job.py on rtx-3090" in summary.read_text()
 
 
+def test_a_pull_request_is_told_how_it_moves_the_memory(machine: Machine) -> None:
+    yaml = pytest.importorskip("yaml")
+    (before := machine.folder / "before-the-change").mkdir()
+    (before / "job.py").write_text(JOB.replace("8192", "4096"))
+    machine.write("fits.txt", f"# jobs\n{FITS} --device rtx-3090 --steps 1\n")
+    machine.write("memory-change.py", (RECIPES / "memory-change.py").read_text())
+    machine.command("python", f'exec "{sys.executable}" "$@"')
+    content = yaml.safe_load((RECIPES / "github-comment.yml").read_text())
+    (job,) = content["jobs"].values()
+    compare, comment = job["steps"][-2:]
+    summary = machine.folder / "summary.md"
+    done = machine.run("bash", "-e", machine.write("step.sh", compare["run"]), GITHUB_STEP_SUMMARY=str(summary))
+    assert done.returncode == 0, done.stderr
+    row = summary.read_text().splitlines()[-1]
+    assert row.count("FITS") == 2
+    assert "| +" in row
+    assert row.endswith(" MiB |")
+    assert "--body-file comment.md" in comment["run"]
+    assert content["permissions"]["pull-requests"] == "write"
+
+
 GPUS = "512MiB=tiny rtx-3090=rtx3090 a100-40gb=a100"
 
 
@@ -155,7 +176,7 @@ def test_a_real_slurm_gives_the_gpu_that_the_gate_asked_for(machine: Machine, tm
     assert "JobState=COMPLETED" in told
     # What fits, but is not in this cluster, is Slurm's own to refuse.
     assert unknown.returncode not in (0, 3)
-    assert "Invalid generic resource" in unknown.stderr
+    assert "Batch job submission failed" in unknown.stderr
 
 
 def test_slurm_refuses_with_the_reason(machine: Machine) -> None:

@@ -164,7 +164,7 @@ def test_what_cannot_be_asked_is_said_and_a_dropped_file_is_read(
     page.wait_for_function("() => document.getElementById('sentence').textContent.includes('did you mean')")
     # The browser itself notes a refused request on its console; nothing else may.
     assert all(re.search("400", problem) for problem in opened.problems)
-    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512, "vocab_size": 500}
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 1024, "vocab_size": 500}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
     page.set_input_files("#files", str(tmp_path / "config.json"))
     page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)

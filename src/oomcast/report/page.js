@@ -272,6 +272,7 @@
           .filter(([, size]) => size).map(([name, size]) => `${name} ${bytes(size)}`).join(", ");
         element.title = words;
         element.setAttribute("aria-label", words);
+        if (!deeper) element.setAttribute("role", "img");
         const hasRoom = tile.w > 7.5 * (child[0].length + 10);
         if (tile.w > 44 && tile.h > 24)
           element.append(make("span", "name", child[0], ...(hasRoom ? [": ", make("small", "", bytes(total(child)))] : [])));

@@ -250,7 +250,7 @@ function differences(found) {
   const parts = [["At the peak", found.totals], ["Category", found.categories], ["Blocks by size", found.sizes], ["Line", found.lines]];
   const tables = parts.filter(([, rows]) => rows.length).map(([title, rows]) => table([title, "Predicted", "Real", "Difference"],
     rows.slice(0, 12).map((row) => [facts.labels[row.name] ?? row.name, bytes(row.before), bytes(row.after), signed(row.change)])));
-  return [element("p", {}, element("b", {}, found.sentence)), ...tables];
+  return [element("p", {}, element("b", {}, found.sentence), " Before is the prediction, after the real run."), ...tables];
 }
 
 // Showing
