@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from oomcast.errors import BadInput
-from oomcast.estimation import Interval, QuantileCurve, Work, group_curve, interval_to_json, leave_group_out
+from oomcast.estimation import Interval, QuantileCurve, group_curve, interval_to_json, leave_group_out
 
 from .cases import Case, Measure
 from .metrics import Judged
@@ -38,8 +38,6 @@ class FittedInterval:
     name: str
     catalogue: FittedKind
     calibrated: FittedKind | None
-    parts: Mapping[str, FittedKind] = field(default_factory=dict)
-    """`catalogue/matrices` and so on: the same for the runs of one kind of work, where they are enough families."""
 
     @property
     def interval(self) -> Interval:
@@ -74,37 +72,19 @@ def fit_interval(
     with_constant = _fit(calibrated, coverage, label, "one context per campaign, from other families")
     if catalogue is None:
         raise BadInput("an interval needs rows with a measured device total, and there is none.")
-    parts: dict[str, FittedKind] = {}
-    for kind, every in (("catalogue", pairs), ("calibrated", calibrated)):
-        for work in Work:
-            own = [(case, one) for case, one in every if one.work is work]
-            # What is reserved, without a context that is the same for all, is wrong by the larger share: it counts too.
-            fitted = _fit(own, coverage, label, f"{kind} contexts, jobs of {work.value}", is_part=True)
-            if fitted is not None:
-                parts[f"{kind}/{work.value}"] = fitted
-    return FittedInterval(catalogue.interval.id, catalogue, with_constant, parts)
+    return FittedInterval(catalogue.interval.id, catalogue, with_constant)
 
 
-def _needed(coverage: float) -> int:
-    """A level is promised by its own weight of families, less one that stands for the family to come."""
-    return math.ceil((1 + coverage) / (1 - coverage) - 1e-9)
-
-
-def _fit(
-    pairs: Sequence[tuple[Case, Judged]], coverage: float, label: str, how: str, *, is_part: bool = False
-) -> FittedKind | None:
-    """`is_part`: a part of the whole, which may count reserved bytes and is left out where families are few."""
-    measures = (Measure.DEVICE_TOTAL, Measure.RESERVED) if is_part else (Measure.DEVICE_TOTAL,)
-    judged = [(case, one) for case, one in pairs if case.measure in measures]
+def _fit(pairs: Sequence[tuple[Case, Judged]], coverage: float, label: str, how: str) -> FittedKind | None:
+    judged = [(case, one) for case, one in pairs if case.measure is Measure.DEVICE_TOTAL]
     known = [(f"{case.data}/{case.family}", one.truth / one.estimate) for case, one in judged if one.truth]
     if not known:
         return None
     families = [family for family, _ in known]
     ratios = [ratio for _, ratio in known]
     count = len(set(families))
-    needed = _needed(coverage)
-    if count < needed and is_part:
-        return None
+    # A level is promised by its own weight of families, less one that stands for the family to come.
+    needed = math.ceil((1 + coverage) / (1 - coverage) - 1e-9)
     if count < needed:
         raise BadInput(f"{count} model families are too few for an interval of {coverage:.0%}: {needed} are needed.")
     side = round((1 - coverage) / 2, 6)
@@ -137,7 +117,6 @@ def write_interval(fitted: FittedInterval, path: Path) -> None:
     kinds = {"catalogue": fitted.catalogue.interval}
     if fitted.calibrated is not None:
         kinds["calibrated"] = fitted.calibrated.interval
-    kinds |= {name: part.interval for name, part in fitted.parts.items()}
     try:
         path.write_text(json.dumps(interval_to_json(fitted.name, kinds), indent=2) + "\n", encoding="utf-8")
     except OSError as error:

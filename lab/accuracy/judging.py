@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from oomcast.estimation import Work, load_interval
+from oomcast.estimation import load_interval
 
 from .baselines import BASELINES, linear_fit
 from .cases import Case, Measure
@@ -75,8 +75,7 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
     prediction, case = timed.prediction, result.case
     own = value_of(prediction, case.measure)
     estimate = own if context is None or case.measure is not Measure.DEVICE_TOTAL else prediction.reserved + context
-    work = None if prediction.work is None else Work(prediction.work)
-    interval = load_interval(context is not None, work)
+    interval = load_interval(calibrated=context is not None)
     low, high = interval.around(estimate, 0)
     return Judged(
         estimate=estimate,
@@ -87,7 +86,6 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
         call=prediction.fits,
         ran=case.ran,
         seconds=result.capture_seconds + timed.seconds,
-        work=work,
     )
 
 

@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from oomcast.estimation import Work
-
 __all__ = ["Judged", "Score", "constants", "quantile", "score"]
 
 
@@ -25,8 +23,6 @@ class Judged:
     """Whether the estimator says that the job runs."""
     ran: bool
     seconds: float
-    work: Work | None = None
-    """Which part of the interval its bounds are of."""
 
     @property
     def error(self) -> float:

@@ -36,8 +36,6 @@ class Prediction:
     """The category that takes most at the peak."""
     unsupported: int
     """Operators and kernels whose memory is not known."""
-    work: str | None = None
-    """Which part of the interval is for it (`oomcast.estimation.Work`)."""
 
 
 def value_of(prediction: Prediction, measure: Measure) -> int:
@@ -73,7 +71,6 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
 
 def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
     tensors = {name: held for name, held in estimate.breakdown.items() if name not in _NOT_HELD_BY_TENSORS}
-    basis = estimate.interval_basis
     return Prediction(
         allocated=estimate.peak_allocated,
         reserved=estimate.peak_reserved,
@@ -83,7 +80,6 @@ def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
         cache=estimate.peak_reserved - estimate.peak_allocated,
         largest=max(tensors, key=lambda name: tensors[name], default=""),
         unsupported=sum(estimate.unsupported.values()),
-        work=None if basis is None or basis.work is None else basis.work.value,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from importlib import resources
@@ -13,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomcast.errors import BadInput
-from oomcast.estimation import Interval, Simulation, Target, Work, interval_to_json, load_interval
+from oomcast.estimation import Interval, interval_to_json, load_interval
 from oomcast.estimation.interval import interval_from_json
-from oomcast.spec import Place
-from oomcast.trace import Trace
 from oomcast.units import GiB, MiB
 
 KINDS = [load_interval(calibrated) for calibrated in (False, True)]
@@ -45,39 +42,8 @@ def test_the_shipped_file_has_both_kinds() -> None:
 
 def test_a_file_read_and_written_is_the_same() -> None:
     content = shipped()
-    names = [name for name in content if name not in ("schema", "id")]
-    kinds = {name: interval_from_json({**content, "catalogue": content[name]}, False) for name in names}
+    kinds = {kind: interval_from_json(content, kind == "calibrated") for kind in ("catalogue", "calibrated")}
     assert interval_to_json(content["id"], kinds) == content
-
-
-@pytest.mark.parametrize(
-    ("convolutions", "work"),
-    [
-        ([], Work.MATRICES),  # an MLP
-        ([10 * MiB], Work.MATRICES),  # a Transformer for images
-        ([100 * MiB], Work.CONVOLUTIONS),  # a network of one wide layer
-        ([10 * MiB, 5 * MiB], Work.CONVOLUTIONS),
-    ],
-)
-def test_the_kind_of_work_is_told_by_the_convolutions(convolutions: list[int], work: Work) -> None:
-    assert Work.of(convolutions, reserved=GiB) is work
-
-
-def test_the_kind_of_work_decides_between_the_parts() -> None:
-    content = {**shipped(), "catalogue/matrices": {**shipped()["catalogue"], "runs": 7}}
-    del content["calibrated"]
-    found = [interval_from_json(content, calibrated, Work.MATRICES).runs for calibrated in (False, True)]
-    assert found == [7, 7]
-    assert interval_from_json(content, False, Work.CONVOLUTIONS) == KINDS[0]
-    assert interval_from_json(content, False) == KINDS[0]
-
-
-def test_only_what_resembles_the_measured_runs_gets_a_part_of_them() -> None:
-    trace, target = Trace((), (), (), ()), Target.of(Place("a100-40gb", "torch-2.13"))
-    assert Simulation(trace, target).work(GiB) is Work.MATRICES
-    unsure = dataclasses.replace(trace, unsupported={"their.operator": 1})
-    assert Simulation(unsure, target).work(GiB) is None
-    assert Simulation(trace, target, communication=MiB).work(GiB) is None
 
 
 def test_without_a_calibrated_kind_the_wider_one_serves() -> None:

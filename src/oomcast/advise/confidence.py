@@ -79,8 +79,8 @@ class ConfidentTarget:
         return self._limit(Simulation(trace, self.target))
 
     def _limit(self, simulation: Simulation) -> int:
+        interval = load_interval(simulation.constants.context_is_sure)
         usable = self.target.gpu.usable_memory
-        interval = load_interval(simulation.constants.context_is_sure, simulation.work(usable))
         low, high = 0, usable + 1
         while high - low > 1:
             middle = (low + high) // 2

@@ -28,7 +28,7 @@ from typing import Any
 from ..capture import capture
 from ..devices import Gpu, all_gpus, attention_traits, context_bytes, find_gpu
 from ..errors import BadInput, OomcastError, UnreadableFile
-from ..estimation import Target, Work, estimate_trace, load_interval, target_of
+from ..estimation import Target, estimate_trace, load_interval, target_of
 from ..spec import DESCRIPTIONS, Spec, takes_options
 from ..trace import Phase, Trace
 from .confidence import check_confidence, fits
@@ -52,8 +52,6 @@ class GpuChoice:
     own_capture: bool
     """Whether the capture was made for this very kind of card; else the figures are those of one of its family."""
     price: Price | None
-    work: Work | None = None
-    """Which measured runs the probability rests on, where not on all."""
 
     @property
     def headroom(self) -> int:
@@ -188,7 +186,6 @@ class _Ranking:
             enough=fits(estimate, self.confidence),
             own_capture=self._traces.get(_capture_key(gpu)) is trace,
             price=self.prices.get(gpu.name),
-            work=None if estimate.interval_basis is None else estimate.interval_basis.work,
         )
 
     def _like(self, gpu: Gpu, measured: GpuChoice) -> GpuChoice:
@@ -198,7 +195,7 @@ class _Ranking:
         stack = self.target.stack
         more = context_bytes(gpu, stack) - context_bytes(measured.gpu, stack)
         needed = measured.needed + more
-        p_oom = load_interval(False, measured.work).chance_above(needed, gpu.usable_memory)
+        p_oom = load_interval(False).chance_above(needed, gpu.usable_memory)
         return GpuChoice(
             gpu=gpu,
             device_total=measured.device_total + more,

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..units import format_bytes
-from .interval import Interval, Work, load_interval
 
 if TYPE_CHECKING:
     from ..simulate import History
@@ -68,12 +67,6 @@ class IntervalBasis:
     """Whether it is the interval for a CUDA context that a calibration measured closely (`load_interval`)."""
     spread: float = 1.0
     """How many times wider it was made, since the runs are of other cards."""
-    work: Work | None = None
-    """Of which jobs the runs are, where not of all."""
-
-    def interval(self) -> Interval:
-        """The shipped one, before it was widened."""
-        return load_interval(self.context_is_sure, self.work)
 
 
 @dataclass(frozen=True)

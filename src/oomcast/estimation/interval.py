@@ -1,8 +1,6 @@
 """How far the truth lies from the point estimate: the ratios of measured runs, shipped as data (`interval.json`).
 
-There are two kinds: with the catalogue's context, and with one calibrated by a real run, which is nearer. Each has
-three parts: all runs, those of jobs that are matrix products in the main (MLPs, Transformers), and those with
-convolutions, whose workspaces are cuDNN's choice and the largest source of errors (`Work`).
+There are two kinds: with the catalogue's context, and with one calibrated by a real run, which is nearer.
 
 The bounds are conformal, for data that come in groups, and honest for a group never seen. Rows of one group resemble
 each other, so the plain quantile of all rows promises too much for a new group. Here every group counts the same, its
@@ -20,9 +18,8 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from importlib import resources
 from typing import Any
 
@@ -33,7 +30,6 @@ __all__ = [
     "GroupCoverage",
     "Interval",
     "QuantileCurve",
-    "Work",
     "group_curve",
     "group_quantile",
     "group_range",
@@ -46,24 +42,6 @@ __all__ = [
 INTERVAL_SCHEMA = 2
 _FILE = "interval.json"
 _TOLERANCE = 1e-4
-_AT_STAKE = 0.05
-"""For `Work.of`: of what the allocator reserves."""
-
-
-class Work(str, Enum):
-    """What the kernels of a job do in the main, as far as it decides how sure its memory is."""
-
-    MATRICES = "matrices"
-    CONVOLUTIONS = "convolutions"
-
-    @classmethod
-    def of(cls, convolutions: Collection[int], reserved: int) -> Work:
-        """By what is at stake: copies of the convolutions' operands (given by their bytes), which cuDNN takes or not.
-
-        A Transformer for images has one, which cuts them into patches: about a hundredth of what is reserved.
-        """
-        single = len(convolutions) <= 1 and sum(convolutions) <= _AT_STAKE * reserved
-        return cls.MATRICES if single else cls.CONVOLUTIONS
 
 
 @dataclass(frozen=True)
@@ -129,26 +107,21 @@ class Interval:
 
 
 @functools.cache
-def load_interval(calibrated: bool = False, work: Work | None = None) -> Interval:
-    """The shipped interval for a context from the catalogue, or for a calibrated one; of all runs, or of one `work`."""
+def load_interval(calibrated: bool = False) -> Interval:
+    """The shipped interval for a context from the catalogue, or for a calibrated one."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     try:
-        return interval_from_json(json.loads(text), calibrated, work)
+        return interval_from_json(json.loads(text), calibrated)
     except (KeyError, TypeError, ValueError) as problem:
         raise OomcastError(f"the data file oomcast/estimation/{_FILE} is broken: {problem}.") from problem
 
 
-def interval_from_json(content: Mapping[str, Any], calibrated: bool, work: Work | None = None) -> Interval:
+def interval_from_json(content: Mapping[str, Any], calibrated: bool) -> Interval:
     """Raises KeyError, TypeError or ValueError for what is not an interval of this version."""
     if content["schema"] != INTERVAL_SCHEMA:
         raise ValueError(f"schema {INTERVAL_SCHEMA} is expected")
-    # Without runs to tell how near a calibrated context comes, the wider interval holds for it as well; what is not
-    # known for one kind of work is known for all.
-    part = "" if work is None else f"/{work.value}"
-    kinds = [
-        f"{one}{of}" for of in (part, "") for one in (("calibrated", "catalogue") if calibrated else ("catalogue",))
-    ]
-    kind = next((kind for kind in kinds if kind in content), "catalogue")
+    # Without runs to tell how near a calibrated context comes, the wider interval holds for it as well.
+    kind = "calibrated" if calibrated and "calibrated" in content else "catalogue"
     recorded = content[kind]
     interval = Interval(
         id=f"{content['id']}-{kind}",
@@ -168,7 +141,7 @@ def interval_from_json(content: Mapping[str, Any], calibrated: bool, work: Work 
 
 
 def interval_to_json(name: str, kinds: Mapping[str, Interval]) -> dict[str, Any]:
-    """Plain data that `interval_from_json` reads; the kinds are `catalogue` and `calibrated`, with `/` and a `Work`."""
+    """Plain data that `interval_from_json` reads; the kinds are `catalogue` and `calibrated`."""
     return {"schema": INTERVAL_SCHEMA, "id": name} | {
         kind: {
             "coverage": one.coverage,

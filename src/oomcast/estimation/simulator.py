@@ -25,21 +25,14 @@ from ..simulate import (
     record_history,
     simulate,
 )
-from ..simulate.cudnn import (
-    Source,
-    convolution_operands,
-    convolution_rules,
-    has_batch_norm,
-    has_convolutions,
-    with_benchmark,
-)
+from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..spec import FRAMEWORKS, Spec
 from ..trace import Category, ScriptRun, Trace
 from ..units import format_bytes
 from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
 from .calibration import Constants
 from .estimators import Estimator
-from .interval import Interval, Work, load_interval
+from .interval import Interval, load_interval
 from .ranks import communicators, kinds_of_ranks
 from .target import Target
 
@@ -125,14 +118,12 @@ class Bounds(NamedTuple):
     above: int
     """By how much the context may be larger than it was taken to be."""
     interval: Interval
-    work: Work | None
 
 
 def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> Bounds:
     """Around the total of one run of the simulation."""
     target, constants = simulation.target, simulation.constants
-    work, maker = simulation.work(simulation.reserved(timeline)), target.gpu.maker
-    interval = load_interval(constants.context_is_sure, work)
+    interval, maker = load_interval(constants.context_is_sure), target.gpu.maker
     # Real runs that contradict each other: whichever is right, the bounds must hold it.
     above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
     if maker is not None:
@@ -148,7 +139,7 @@ def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> 
         low = min(low, max(simulation.total_if(least), floor))
         high = max(high, simulation.total_if(most))
         not_exceeded = max(not_exceeded, simulation.total_if(most_one_sided))
-    return Bounds(max(low - below, 0), high + above, not_exceeded + above, above, interval, work)
+    return Bounds(max(low - below, 0), high + above, not_exceeded + above, above, interval)
 
 
 def estimate_trace(
@@ -210,9 +201,7 @@ def estimate_trace(
             "versions": dict(trace.versions),
         },
         peak_by_module=by_module(simulation.trace, timeline),
-        interval_basis=IntervalBasis(
-            interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread, bounds.work
-        ),
+        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread),
         calibrated_by=calibrated_by,
         script=trace.script,
         history=simulation.history(simulation.room if limited.ran else None) if keep_history else None,
@@ -294,17 +283,6 @@ class Simulation:
     def needed(self) -> int:
         """The least usable device memory, context included, on which the job still runs."""
         return self.least_capacity() + self.constants.reserved + self.constants.context + self.communication
-
-    def work(self, reserved: int) -> Work | None:
-        """Which measured runs the job resembles; None where it differs from all that were measured in another way.
-
-        Those were loops of eager PyTorch on one GPU, with operators that are all known.
-        """
-        plain = self.target.stack.framework == "torch" and not self.communication and self.trace.script is None
-        if not plain or self.trace.unsupported:
-            return None
-        capability, cudnn = self.target.gpu.compute_capability, self.target.stack.cudnn
-        return Work.of(convolution_operands(self.trace.kernels, capability, cudnn), reserved)
 
     @property
     def pool_doubles(self) -> bool:

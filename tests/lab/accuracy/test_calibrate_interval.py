@@ -12,7 +12,6 @@ import pytest
 
 from lab.accuracy import Case, Measure, fit_interval, write_interval
 from oomcast.errors import BadInput
-from oomcast.estimation import Work
 from oomcast.estimation.interval import interval_from_json
 from oomcast.spec import Workload
 from oomcast.units import GiB
@@ -23,13 +22,7 @@ def case(family: str, truth: int, measure: Measure = Measure.DEVICE_TOTAL) -> Ca
     return Case("drawn", "one", "1", family, workload, "rtx-3090", "torch-2.8-cu128", measure, truth, ran=True)
 
 
-def pairs(
-    spread: float,
-    families: int = 120,
-    seed: int = 1,
-    work: Work | None = None,
-    measure: Measure = Measure.DEVICE_TOTAL,
-) -> list[tuple[Case, Any]]:
+def pairs(spread: float, families: int = 120, seed: int = 1) -> list[tuple[Case, Any]]:
     """Three runs a family, the families off by `spread`."""
     rng = random.Random(seed)
     drawn = []
@@ -37,8 +30,7 @@ def pairs(
         centre = rng.gauss(0, spread)
         for _ in range(3):
             truth = round(10 * GiB * (1 + centre + rng.gauss(0, spread / 5)))
-            judged = SimpleNamespace(truth=truth, estimate=10 * GiB, work=work)
-            drawn.append((case(f"f{family} {work} {measure}", truth, measure), cast(Any, judged)))
+            drawn.append((case(f"f{family}", truth), cast(Any, SimpleNamespace(truth=truth, estimate=10 * GiB))))
     return drawn
 
 
@@ -67,23 +59,6 @@ def test_both_kinds_are_fitted_and_written(tmp_path: Path) -> None:
         assert read.curve == interval.curve
 
 
-def test_work_that_is_surer_has_bounds_of_its_own(tmp_path: Path) -> None:
-    sure = pairs(0.005, 30, work=Work.MATRICES) + pairs(0.005, 15, work=Work.MATRICES, measure=Measure.RESERVED)
-    fitted = fit_interval(sure + pairs(0.05, 60, work=Work.CONVOLUTIONS), label="drawn")
-    write_interval(fitted, tmp_path / "interval.json")
-    content = json.loads((tmp_path / "interval.json").read_text())
-    whole, matrices, convolutions = (
-        interval_from_json(content, False, work) for work in (None, Work.MATRICES, Work.CONVOLUTIONS)
-    )
-    assert matrices.upper_one_sided < 1.02 < whole.upper_one_sided < convolutions.upper_one_sided
-    assert (matrices.runs, convolutions.runs, whole.runs) == (135, 180, 270)
-    assert interval_from_json(content, True, Work.MATRICES) == matrices
-
-
-def test_a_part_of_too_few_families_is_left_to_the_whole() -> None:
-    assert set(fit_interval(pairs(0.05) + pairs(0.01, 38, work=Work.MATRICES)).parts) == set()
-
-
 def test_levels_that_few_families_cannot_promise_are_left_out(tmp_path: Path) -> None:
     fitted = fit_interval(pairs(0.05, families=45))
     assert fitted.calibrated is None
@@ -97,13 +72,13 @@ def test_levels_that_few_families_cannot_promise_are_left_out(tmp_path: Path) ->
 def test_each_family_weighs_the_same() -> None:
     """One family with a thousand bad runs does not move the bound of 120 good ones."""
     good = pairs(0.02)
-    bad = [(case("bad", 30 * GiB), cast(Any, SimpleNamespace(truth=30 * GiB, estimate=10 * GiB, work=None)))] * 1000
+    bad = [(case("bad", 30 * GiB), cast(Any, SimpleNamespace(truth=30 * GiB, estimate=10 * GiB)))] * 1000
     assert fit_interval(good + bad).one_sided < 1.1
 
 
 def test_only_device_totals_count() -> None:
     others = [
-        (case(f"x{i}", GiB, Measure.ALLOCATED), cast(Any, SimpleNamespace(truth=GiB, estimate=9 * GiB, work=None)))
+        (case(f"x{i}", GiB, Measure.ALLOCATED), cast(Any, SimpleNamespace(truth=GiB, estimate=9 * GiB)))
         for i in range(99)
     ]
     assert fit_interval(pairs(0.02) + others).interval == fit_interval(pairs(0.02)).interval

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from .ask import CudnnUnavailable
 from .benchmark import has_batch_norm, has_convolutions, with_benchmark
-from .query import convolution_operands
 from .rules import ConvolutionRules, Source, convolution_rules
 
 __all__ = [
     "ConvolutionRules",
     "CudnnUnavailable",
     "Source",
-    "convolution_operands",
     "convolution_rules",
     "has_batch_norm",
     "has_convolutions",

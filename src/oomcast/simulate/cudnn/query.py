@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...trace import KernelCall
 
-__all__ = ["ITEMSIZE", "KINDS", "Query", "convolution_operands", "native_columns", "query_of", "takes_cudnn"]
+__all__ = ["KINDS", "Query", "native_columns", "query_of", "takes_cudnn"]
 
 KINDS = {"conv_fprop": "fprop", "conv_dgrad": "dgrad", "conv_wgrad": "wgrad"}
 
 Shape = tuple[int, ...]
 
 INT_MAX = 2**31 - 1
-ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Query(NamedTuple):
@@ -90,18 +88,6 @@ def takes_cudnn(query: Query, capability: tuple[int, int], cudnn: tuple[int, int
         return False
     depthwise = query.groups == query.x[1] > 1 and query.w[0] % query.x[1] == 0
     return not depthwise or transposed or _depthwise_takes_cudnn(query, capability, cudnn)
-
-
-def convolution_operands(
-    kernels: Iterable[KernelCall], capability: tuple[int, int], cudnn: tuple[int, int]
-) -> list[int]:
-    """The different convolutions of a forward pass that cuDNN runs, by the bytes of input, filter and output."""
-    asked = {query_of(call) for call in kernels if call.operator == "conv_fprop"}
-    return [
-        (math.prod(query.x) + math.prod(query.w) + math.prod(query.y)) * ITEMSIZE[query.dtype]
-        for query in asked
-        if query is not None and takes_cudnn(query, capability, cudnn)
-    ]
 
 
 def _depthwise_takes_cudnn(query: Query, capability: tuple[int, int], cudnn: tuple[int, int]) -> bool:

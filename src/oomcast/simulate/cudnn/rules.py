@@ -18,7 +18,7 @@ from ...trace import KernelCall, Phase
 from ..workspace import NOTHING, DeviceFacts, Rule, Transient
 from .ask import Answer, CudnnUnavailable, shared_cudnn
 from .benchmark import TRIAL
-from .query import ITEMSIZE, KINDS, Query, native_columns, query_of, takes_cudnn
+from .query import KINDS, Query, native_columns, query_of, takes_cudnn
 from .table import generation_table, shipped_table
 
 __all__ = ["ConvolutionRules", "Source", "convolution_rules", "runs_in_place"]
@@ -36,6 +36,8 @@ _FIRST_LAYER_SIDE = 100
 
 _ADA = (8, 9)
 """For `grouped_on_early_ada`."""
+
+ITEMSIZE = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class _Answering(Protocol):
