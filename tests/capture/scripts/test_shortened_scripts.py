@@ -76,7 +76,7 @@ def test_an_evaluation_after_many_steps_of_many_parameters_is_reached(tmp_path: 
     from torch import nn
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(150))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for n in range(1, 1000):
+    for n in range(1, 302):
         optimizer.zero_grad()
         model(torch.ones(2, 4, device="cuda")).sum().backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -86,7 +86,7 @@ def test_an_evaluation_after_many_steps_of_many_parameters_is_reached(tmp_path: 
             with torch.no_grad():
                 model(torch.ones(64, 4, device="cuda"))
     """
-    answer = run(tmp_path, body, start="")
+    answer = run(tmp_path, body, start="", time_limit=600)  # a busy machine does not decide
     assert answer.script is not None
     assert answer.script.not_seen == ("checkpoint saving",)
 
