@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 from pathlib import Path
 
 import pytest
@@ -81,4 +83,26 @@ def test_a_full_queue_says_so_and_old_answers_go_first(where: Path) -> None:
         assert taken is not None
         store.finish(taken.id, DONE, "application/json", "{}")
     assert [store.status(name) is None for name in ("a", "b")].count(True) == 1
+    store.close()
+
+
+def test_large_questions_are_few_and_leave_nothing_behind(where: Path) -> None:
+    store = Store(where)
+
+    def large(number: int) -> Question:
+        recording = base64.b64encode(random.Random(number).randbytes(300_000)).decode()
+        return Question("compare", "zoo:mlp", {"device": "t4"}, snapshot=recording)
+
+    for number in range(16):
+        store.ask(str(number), large(number))
+    with pytest.raises(QueueFull, match="16 large questions"):
+        store.ask("one more", large(99))
+    assert store.ask("small", question(1)).state == WAITING
+    while (taken := store.take()) is not None:
+        store.finish(taken.id, FAILED, "", "no")
+    # What an answered question brought along is gone; asked again, it comes anew.
+    assert store.ask("3", large(3)).state == WAITING
+    again = store.take()
+    assert again is not None
+    assert again.question == large(3)
     store.close()
