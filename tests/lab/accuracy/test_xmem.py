@@ -72,12 +72,12 @@ def test_what_cannot_be_rebuilt_says_why(tmp_path: Path) -> None:
         tmp_path,
         f"mc1,transformer,nobody/no-model,Adam,8,{CARD},500000000,False,,3,86x86x3",
         "mc1,transformer,gpt2,Adam,8,Imaginary 9,1,500000000,False,,3,86x86x3",
-        f"mc1,transformer,gpt2,Shampoo,8,{CARD},500000000,False,,3,86x86x3",
+        f"mc1,transformer,gpt2,Imaginary,8,{CARD},500000000,False,,3,86x86x3",
     ).skipped
     assert [skip.reason for skip in skipped] == [
         "the configuration of nobody/no-model is not written here",
         "Imaginary 9 is not in the catalogue of devices",
-        "the optimizer Shampoo is not offered",
+        "the optimizer Imaginary is not offered",
     ]
     with pytest.raises(BadInput, match="column 'zero_grad_mode': '7' is none of 0, 1, 2"):
         read(tmp_path, f"mc1,transformer,gpt2,Adam,8,{CARD},500000000,False,7,3,86x86x3")
