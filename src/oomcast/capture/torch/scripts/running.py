@@ -58,6 +58,10 @@ _WITHOUT_CUDA = (
     "not linked with support for cuda",
     "from the 'CUDA' backend",
 )
+_NEAR_THE_LIMIT = 0.7
+"""Of the time limit: until then evaluation and checkpoint are waited for …"""
+_NEAR_THE_LIMIT_WITH_COMPILER = 0.9
+"""… and until then where torch compiled meanwhile."""
 _PATIENCE = 2.0
 """Seconds in which a script that runs on the GPU comes to a point where it can be stopped."""
 
@@ -109,7 +113,9 @@ class _Session:
         self._must_join = must_join
         self._launch = launch
         self._virtual = virtual
-        self._watch = StepWatch(virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, self._used)
+        self._watch = StepWatch(
+            virtual.ledger, lambda: virtual.recorder.streams.launches, script.max_steps, self._is_late
+        )
         self._batches = BatchChooser(
             synthetic=script.synthetic_data,
             worst_first=script.worst_batch,
@@ -167,10 +173,18 @@ class _Session:
         if self._used() > 1:
             self._finish(self._too_long())
 
+    def _passed(self) -> float:
+        """Time since the start, as a part of the time limit."""
+        return (time.monotonic() - self._started) / self._spec.effort.time_limit
+
     def _used(self) -> float:
         """The part of its time that the script has used. What torch takes to compile is not the script's."""
-        limit, compiling = self._spec.effort.time_limit, self._virtual.compiled.findings.seconds
-        return (time.monotonic() - self._started - min(compiling, COMPILING_MAY_TAKE * limit)) / limit
+        compiling = self._virtual.compiled.findings.seconds / self._spec.effort.time_limit
+        return self._passed() - min(compiling, COMPILING_MAY_TAKE)
+
+    def _is_late(self) -> bool:
+        """Whether nothing is waited for any more: who waits for the answer waits for the compiler too."""
+        return self._used() > _NEAR_THE_LIMIT or self._passed() > _NEAR_THE_LIMIT_WITH_COMPILER
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

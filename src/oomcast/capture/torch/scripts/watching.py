@@ -25,7 +25,6 @@ _EPOCHS_TO_LOOK_ON = 200
 _OPERATORS_TO_LOOK_ON = 60_000
 """How long evaluation and a checkpoint are waited for once training is steady. Counted, and not timed, so that a busy
 machine sees what an idle one does; the time limit is the last resort, and is told."""
-_NEAR_THE_LIMIT = 0.7
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,13 @@ class StepWatch:
     """Told of every update, evaluation and checkpoint; says when there is nothing more to wait for."""
 
     def __init__(
-        self, builder: TraceBuilder, operators: Callable[[], int], max_steps: int | None, used: Callable[[], float]
+        self, builder: TraceBuilder, operators: Callable[[], int], max_steps: int | None, is_late: Callable[[], bool]
     ) -> None:
         self._builder = builder
         self._operators = operators
         """How many were run so far."""
-        self._used = used
-        """The part of its time that the script has used."""
+        self._is_late = is_late
+        """Whether so much of the time limit has passed that nothing more is waited for."""
         self._max_steps = max_steps
         self._steps: list[_Step] = []
         self._highest = 0
@@ -163,7 +162,7 @@ class StepWatch:
         )
         if waited_long:
             return self.seen_enough()
-        if self._used() > _NEAR_THE_LIMIT:
+        if self._is_late():
             return self.seen_enough("; what follows was waited for until the time limit was near")
         return None
 
