@@ -11,9 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...trace import Phase
+from .bounds import different_values
 from .errors import GpuIndexError
 from .operator_names import by_operator
-from .values import Values
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -110,7 +110,7 @@ def _selected(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) 
 
 def _unique(x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     none = _new(x, (0,), torch.int64)
-    most = Values.different_values(x) or x.numel()
+    most = different_values(x) or x.numel()
     return (
         _new(x, (most,)),
         _new(x, x.shape, torch.int64) if return_inverse or return_counts else none,

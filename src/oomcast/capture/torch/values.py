@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...trace import Phase, TraceBuilder
+from .bounds import largest_value, note_bounds
 from .devices import HOST
 
 __all__ = ["Values"]
@@ -35,31 +36,6 @@ _COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
     getattr(getattr(_aten, name), overload): getattr(operator, name)
     for name in ("lt", "le", "gt", "ge")
     for overload in ("Scalar", "Tensor")
-}
-_PLACES: dict[Any, int | None] = {
-    _aten.argmax.default: None,
-    _aten.argmin.default: None,
-    _aten.max.dim: 1,
-    _aten.min.dim: 1,
-    _aten.topk.default: 1,
-}
-"""Operators that tell places along a dimension, with the output that has them."""
-_SAME_VALUES = {
-    _aten.view.default,
-    _aten._unsafe_view.default,
-    _aten.clone.default,
-    _aten._to_copy.default,
-    _aten.detach.default,
-    _aten.alias.default,
-    _aten.squeeze.default,
-    _aten.squeeze.dim,
-    _aten.unsqueeze.default,
-    _aten.t.default,
-    _aten.transpose.int,
-    _aten.permute.default,
-    _aten.slice.Tensor,
-    _aten.select.int,
-    _aten.expand.default,
 }
 _LEAVES = (ast.Raise, ast.Break, ast.Return, ast.Continue)
 
@@ -109,7 +85,7 @@ class Values:
             return
         if func in _COMPARISONS:
             self._note_comparison(func, args, out)
-        self._note_bound(func, args, out)
+        note_bounds(func, args, out, self.of)
         mutable = func._schema.is_mutable
         if not mutable and isinstance(tensors[0], FakeTensor) and "_oomcast_value" not in tensors[0].__dict__:
             return
@@ -130,7 +106,7 @@ class Values:
                 if isinstance(fake, FakeTensor):
                     self.know(fake, value)
         elif mutable:
-            for tensor in tensors:
+            for tensor in _written(func, args, kwargs):
                 if isinstance(tensor, FakeTensor) and "_oomcast_value" in tensor.__dict__:
                     self._known_storages.discard(tensor.untyped_storage()._cdata)
 
@@ -165,8 +141,10 @@ class Values:
         elif tensor.dtype.is_complex:
             stand_in = complex(1.0)
         else:
-            stand_in = 1
-            self._ledger.assume(f"an integer that depends on data was read{where}: taken as 1", about_data=True)
+            stand_in = self._integer(tensor)
+            self._ledger.assume(
+                f"an integer that depends on data was read{where}: taken as {stand_in}", about_data=True
+            )
         # While a model is built, initialisers look whether a draw on the host is to be repeated: no memory hangs on it.
         redraw = self._ledger.phase is Phase.BUILD and tensor.fake_device.index is None  # type: ignore[attr-defined]
         if tensor.dtype == torch.bool and not redraw:
@@ -176,22 +154,13 @@ class Values:
         return stand_in
 
     @staticmethod
-    def different_values(tensor: torch.Tensor) -> int | None:
-        """How many different values it has at most, where that is less than its elements: those of an argmax over ten
-        classes are ten."""
-        bound = tensor.__dict__.get("_oomcast_different")
-        return None if bound is None else min(int(bound), tensor.numel())
-
-    def _note_bound(self, func: Any, args: Any, out: Any) -> None:
-        if func in _PLACES:
-            which, source = _PLACES[func], args[0]
-            position = 2 if func is _aten.topk.default else 1
-            dim = args[position] if len(args) > position else None
-            made = out if which is None else out[which]
-            if isinstance(made, FakeTensor) and dim is not None and source.dim():
-                made._oomcast_different = source.shape[dim]  # type: ignore[attr-defined]
-        elif func in _SAME_VALUES and isinstance(out, FakeTensor) and "_oomcast_different" in args[0].__dict__:
-            out._oomcast_different = args[0].__dict__["_oomcast_different"]  # type: ignore[attr-defined]
+    def _integer(tensor: torch.Tensor) -> int:
+        """The largest that a maximum can be, since sizes are made of it; else 1, or 0 where no index is larger."""
+        bound = largest_value(tensor)
+        if bound is None:
+            return 1
+        largest, is_maximum = bound
+        return largest if is_maximum else min(1, largest)
 
     def _note_comparison(self, func: Any, args: Any, out: Any) -> None:
         """`loss < best` is what `loss.item() < best` is: the stand-in on one side, what is known on the other."""
@@ -302,6 +271,13 @@ def _lines_that_end_loops(path: str) -> frozenset[int]:
         for node in conditions
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
     )
+
+
+def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> Iterable[torch.Tensor]:
+    """The tensors that an operator writes to; what it only reads keeps its values."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
 
 
 def _tensors(tree: Any) -> Iterable[torch.Tensor]:
