@@ -61,12 +61,6 @@ FRAMEWORKS: tuple[PublicScript, ...] = (
         framework_data.language_modeling,
     ),
     _transformers(
-        "language-modeling",
-        f"accelerate launch --mixed_precision bf16 run_mlm_no_trainer.py --model_name_or_path bert {_TEXT} "
-        f"{_NO_TRAINER} --checkpointing_steps epoch",
-        framework_data.language_modeling,
-    ),
-    _transformers(
         "text-classification",
         f"run_glue.py {_PAIRS} {_TRAINER}",
         framework_data.sentence_pairs,

@@ -362,3 +362,52 @@ def test_checks_of_values_pass(tmp_path: Path, check: str) -> None:
     answer = run(tmp_path, f"x = step().detach()\n{check}\nstep()\n")
     assert answer.script is not None
     assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
+def test_outputs_that_are_parts_of_one_tensor_are_made_up_as_such(tmp_path: Path) -> None:
+    """A flow returns halves of its activations: each keeps the whole, and no more with every step."""
+    body = """
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+            self.ran = 0
+        def forward(self, x):
+            self.ran += 1
+            return self.inner(x).chunk(2, 1)
+    halves = Halves()
+    for number in range(400):
+        left, right = halves(torch.randn(4096, 1024, device="cuda"))
+        assert left.untyped_storage()._cdata == right.untyped_storage()._cdata
+        assert right.shape == (4096, 512) and right.storage_offset() == 512 and right.requires_grad
+        left.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert halves.ran == 3, halves.ran
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+    step = run(tmp_path, body, max_steps=3)
+    assert answer.peak_reserved == step.peak_reserved
+
+
+def test_an_output_that_is_a_part_of_the_model_is_not_made_up(tmp_path: Path) -> None:
+    body = """
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(4096, 4096, device="cuda"))
+            self.ran = 0
+        def forward(self, count):
+            self.ran += 1
+            return self.table[:count]
+    table = Table()
+    with torch.no_grad():
+        for _ in range(10):
+            table(8)
+    assert table.ran == 10
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason

@@ -56,9 +56,25 @@ class _Tensor:
     stride: tuple[int, ...]
     dtype: torch.dtype
     requires_grad: bool
+    storage: int
+    """Its number among those of the output: chunks of one tensor share theirs."""
+    nbytes: int
+    """Of the whole storage."""
+    offset: int
+    """Where it begins there, in elements."""
 
-    def make(self) -> torch.Tensor:
-        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="cuda")
+
+def _make(tensors: Sequence[_Tensor]) -> list[torch.Tensor]:
+    """New ones of the same form, with as much memory behind them."""
+    behind: dict[int, torch.Tensor] = {}
+    made = []
+    with torch.no_grad():
+        for one in tensors:
+            if one.storage not in behind:
+                behind[one.storage] = torch.empty(one.nbytes, dtype=torch.uint8, device="cuda")
+            whole = behind[one.storage][: one.nbytes - one.nbytes % one.dtype.itemsize].view(one.dtype)
+            made.append(whole.as_strided(one.size, one.stride, one.offset).detach())
+    return made
 
 
 @dataclass(frozen=True)
@@ -79,7 +95,9 @@ class _Unheld(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, outputs: Sequence[_Tensor], anchor: torch.Tensor, *inputs: torch.Tensor) -> Any:
         ctx.inputs = inputs
-        return tuple(output.make() for output in outputs)
+        made = _make(outputs)
+        ctx.mark_non_differentiable(*(one for one, form in zip(made, outputs, strict=True) if not form.requires_grad))
+        return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -214,7 +232,7 @@ class ForwardMemory:
             output = run(module, *args, **kwargs)
         self._round_highest = max(self._round_highest, highest[0])
         self._in_window.append(form)
-        if form is not None and (described := _described(output)) is not None:
+        if form is not None and (described := _described(output, module, (args, kwargs))) is not None:
             self._seen[("training", form)] = [_Known(0, 0, *described)]
         return output
 
@@ -241,9 +259,9 @@ class ForwardMemory:
         before, held = builder.newest, builder.held
         with builder.highest_within() as highest:
             output = run(module, *args, **kwargs)
-        described = _described(output)
+        described = _described(output, module, (args, kwargs))
         if described is not None:
-            left, outputs = builder.live_after(before), len(described[0])
+            left, outputs = builder.live_after(before), len({one.storage for one in _made_of(described[0])})
             self._pending[form] = _Known(highest[0] - held, held, *described), left, outputs
         return output
 
@@ -280,18 +298,20 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
-def _described(output: Any) -> tuple[tuple[Any, ...], TreeSpec] | None:
-    """The leaves of an output as they can be made again; None where they cannot."""
+def _described(output: Any, module: nn.Module, given: Any) -> tuple[tuple[Any, ...], TreeSpec] | None:
+    """The leaves of an output as they can be made again; None where they cannot: parts of what was given, or of the
+    module's own, would be made with all that they are parts of."""
     leaves, spec = tree_flatten(output)
     described: list[Any] = []
-    storages = set()
+    storages: dict[int, int] = {}
     for leaf in leaves:
         if isinstance(leaf, FakeTensor) and leaf.fake_device.index is not None:
-            key = leaf.untyped_storage()._cdata
-            if key in storages or leaf.untyped_storage().nbytes() > leaf.numel() * leaf.element_size():
+            storage = leaf.untyped_storage()
+            if storage.nbytes() > leaf.numel() * leaf.element_size() and _is_part_of(storage, module, given):
                 return None
-            storages.add(key)
-            described.append(_Tensor(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad))
+            number = storages.setdefault(storage._cdata, len(storages))
+            place = number, storage.nbytes(), leaf.storage_offset()
+            described.append(_Tensor(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad, *place))
         elif isinstance(leaf, _PLAIN):
             described.append(leaf)
         else:
@@ -299,20 +319,25 @@ def _described(output: Any) -> tuple[tuple[Any, ...], TreeSpec] | None:
     return (tuple(described), spec) if storages else None
 
 
+def _is_part_of(storage: Any, module: nn.Module, given: Any) -> bool:
+    those = (*_tensors(given), *module.parameters(), *module.buffers())
+    return any(one.layout is torch.strided and one.untyped_storage()._cdata == storage._cdata for one in those)
+
+
+def _made_of(leaves: Sequence[Any]) -> list[_Tensor]:
+    return [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
+
+
 def _made_again(known: _Known, inputs: Sequence[torch.Tensor] = ()) -> Any:
     """`inputs` are those that a script may ask the gradients of."""
-    with_graph = torch.is_grad_enabled()
-    leaves = list(known.leaves)
-    made = [(n, leaf) for n, leaf in enumerate(leaves) if isinstance(leaf, _Tensor)]
-    places = [n for n, leaf in made if with_graph and leaf.requires_grad]
-    for n, leaf in made:
-        if n not in places:
-            leaves[n] = leaf.make()
-    if places:
+    tensors = _made_of(known.leaves)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
         anchor = torch.zeros((), requires_grad=True)
-        outputs = _Unheld.apply([known.leaves[n] for n in places], anchor, *inputs)
-        for place, tensor in zip(places, outputs, strict=True):
-            leaves[place] = tensor
+        made = _Unheld.apply(tensors, anchor, *inputs)
+    else:
+        made = _make(tensors)
+    following = iter(made)
+    leaves = [next(following) if isinstance(leaf, _Tensor) else leaf for leaf in known.leaves]
     return tree_unflatten(leaves, known.spec)
 
 
