@@ -56,3 +56,10 @@ def test_what_an_operator_only_reads_keeps_its_values(unknown_order):
     numbers = torch.arange(1200, device="cuda")
     torch.zeros(1200, dtype=torch.int64, device="cuda")[unknown_order] = numbers
     assert numbers[7].item() == 7
+
+
+def test_arrays_of_integers_are_what_their_items_are(unknown_order):
+    """A period is a length divided by the frequency that was found: never by zero."""
+    frequencies = torch.rand(1200, device="cuda").topk(3).indices
+    assert frequencies.cpu().numpy().tolist() == [1, 1, 1] == frequencies.tolist()
+    assert torch.rand(1200, device="cuda").cpu().numpy().max() == 0

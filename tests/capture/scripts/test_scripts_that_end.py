@@ -246,3 +246,15 @@ def test_an_extension_is_told_though_the_script_goes_on_without(tmp_path: Path) 
         optimizer.zero_grad()
     """
     assert any("compiles the extension 'mine'" in sentence for sentence in run(tmp_path, body).assumptions)
+
+
+def test_a_script_that_trains_on_the_host_in_a_process_group_is_told_so(tmp_path: Path) -> None:
+    body = """
+    import torch.distributed as dist
+    dist.init_process_group(backend="gloo")
+    host = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+    host(torch.randn(2, 8)).sum().backward()
+    assert all(p.grad is not None for p in host.parameters())
+    """
+    with pytest.raises(BadInput, match="never used the GPU"):
+        run(tmp_path, body, start="import torch\nfrom torch import nn\n")

@@ -238,13 +238,19 @@ def _set_data(recorder: Recorder, args: Any, kwargs: Any) -> None:
 
 
 def _values_or_stand_in(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:
-    """A real host tensor of that shape: the values where they are known, else zeros that take no memory."""
+    """A real host tensor of that shape: the values where they are known, else one value that takes no memory.
+
+    Integers are those that `item()` gives, since code divides by them; all else is zero.
+    """
     value = recorder.values.of(tensor)
     if value is not None:
         return value.detach()
-    recorder.ledger.assume("the values of a tensor were read on the host: taken as zeros", about_data=True)
+    is_whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype is torch.bool)
+    one = recorder.values.integer_for(tensor) if is_whole else 0
+    taken = "zeros" if one == 0 else str(one)
+    recorder.ledger.assume(f"the values of a tensor were read on the host: taken as {taken}", about_data=True)
     with torch.utils._python_dispatch._disable_current_modes():
-        return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+        return torch.full((), one, dtype=tensor.dtype).expand(tensor.shape)
 
 
 def tolist(recorder: Recorder, tensor: torch.Tensor) -> Any:

@@ -141,7 +141,7 @@ class Values:
         elif tensor.dtype.is_complex:
             stand_in = complex(1.0)
         else:
-            stand_in = self._integer(tensor)
+            stand_in = self.integer_for(tensor)
             self._ledger.assume(
                 f"an integer that depends on data was read{where}: taken as {stand_in}", about_data=True
             )
@@ -154,8 +154,8 @@ class Values:
         return stand_in
 
     @staticmethod
-    def _integer(tensor: torch.Tensor) -> int:
-        """The largest that a maximum can be, since sizes are made of it; else 1, or 0 where no index is larger."""
+    def integer_for(tensor: torch.Tensor) -> int:
+        """A stand-in for integers that are not known: the largest that a maximum can be, since sizes are made of it; else 1, or 0 where no index is larger."""
         bound = largest_value(tensor)
         if bound is None:
             return 1

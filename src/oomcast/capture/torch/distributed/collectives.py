@@ -41,8 +41,10 @@ def finished_work(tensors: Any) -> Any:
 def _rule(name: str) -> Any:
     def rule(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensors = args[0]
-        if not any(isinstance(tensor, FakeTensor) for tensor in _flat(args[:2])):
-            return NotImplemented  # the host's own small tensors have values: the fake group copies them
+        if not any(isinstance(tensor, FakeTensor) for tensor in _flat(args[:2])) and name != "allreduce_":
+            # The host's own small tensors have values: the fake group copies them. What is reduced it leaves as it is,
+            # but the future of its work is empty, which DistributedDataParallel on the host does not take.
+            return NotImplemented
         if name in _GATHERS:
             _hand_on(recorder, args[0], args[1])
         elif name in _RECEIVES:
