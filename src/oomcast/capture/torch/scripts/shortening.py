@@ -310,7 +310,7 @@ def _described(output: Any, module: nn.Module, given: Any) -> tuple[tuple[Any, .
             if storage.nbytes() > leaf.numel() * leaf.element_size() and _is_part_of(storage, module, given):
                 return None
             number = storages.setdefault(storage._cdata, len(storages))
-            place = number, storage.nbytes(), leaf.storage_offset()
+            place = number, storage.nbytes(), int(leaf.storage_offset())
             described.append(_Tensor(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad, *place))
         elif isinstance(leaf, _PLAIN):
             described.append(leaf)
