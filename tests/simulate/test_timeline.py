@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from trace_builder import CONVOLUTION, MATMUL, Builder, traces
 
 from oomcast.simulate import AllocatorSettings, Persistent, Transient, WorkspaceTable, least_capacity, simulate
@@ -230,15 +233,17 @@ def test_the_same_trace_gives_the_same_bytes(trace: Trace) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(traces())
-def test_a_job_runs_in_its_least_capacity_and_not_in_less(trace: Trace) -> None:
-    free = simulate(trace)
-    least = least_capacity(trace)
+@given(traces(), st.sampled_from([None, 80 * 1024 * MiB]), st.booleans())
+def test_a_job_runs_in_its_least_capacity_and_not_in_less(trace: Trace, total: int | None, grows: bool) -> None:
+    """With a device's total the search jumps to where the allocator would first answer otherwise."""
+    options: dict[str, Any] = {"device_total": total, "settings": AllocatorSettings(expandable_segments=grows)}
+    free = simulate(trace, **options)
+    least = least_capacity(trace, **options)
     assert free.peak_allocated <= least <= free.peak_reserved
-    assert simulate(trace, capacity=least).ran
-    assert simulate(trace, capacity=free.peak_reserved).ran
+    assert simulate(trace, capacity=least, **options).ran
+    assert simulate(trace, capacity=free.peak_reserved, **options).ran
     if least >= 2 * MiB:
-        failed = simulate(trace, capacity=least - 2 * MiB)
+        failed = simulate(trace, capacity=least - 2 * MiB, **options)
         assert not failed.ran
         assert failed.peak_reserved <= least - 2 * MiB
 

@@ -14,12 +14,23 @@ from dataclasses import dataclass
 from ..trace import Category, Phase, Trace, verify
 from .allocators import Allocator, Settings, let_go, new_allocator
 from .blocks import Block
-from .caching_allocator import DeviceFull
+from .caching_allocator import CachingAllocator, DeviceFull
 from .program import ALLOCATE, BORROW, FREE, LET_GO, Instruction, Program, Span, compile_trace
 from .settings import SMALL_SEGMENT
 from .workspace import Workspace, WorkspaceTable
 
-__all__ = ["Failure", "LiveBlock", "Peak", "Run", "SpanPeak", "Timeline", "least_capacity", "run_program", "simulate"]
+__all__ = [
+    "Failure",
+    "LiveBlock",
+    "Peak",
+    "Run",
+    "SpanPeak",
+    "Timeline",
+    "least_capacity",
+    "least_capacity_of",
+    "run_program",
+    "simulate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,26 +324,49 @@ def least_capacity(
     """
     verify(trace)
     program = compile_trace(trace, workspace or WorkspaceTable())
+    return least_capacity_of(program, settings=settings, device_total=device_total)
+
+
+def least_capacity_of(program: Program, *, settings: Settings | None = None, device_total: int | None = None) -> int:
+    """`least_capacity`, for a trace that was compiled before."""
     free_run = Run(program, new_allocator(settings, device_total=device_total))
     enough = max((free_run.span(span).reserved for span in program.spans), default=0)
     step = SMALL_SEGMENT
     # Below the allocated peak nothing can run, so one step under it is known to fail.
-    too_little = -(-free_run.peak_allocated // step) * step - step
+    too_little = _up(free_run.peak_allocated) - step
     while enough - too_little > step:
         middle = (too_little + (enough - too_little) // 2) // step * step
         if middle <= too_little:
             middle = too_little + step
-        if _runs(program, middle, settings, device_total):
-            enough = middle
+        runs, other = _tried(program, middle, settings, device_total)
+        if runs:
+            enough = other
         else:
-            too_little = middle
+            too_little = other
     return enough
 
 
-def _runs(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> bool:
+def _up(nbytes: int) -> int:
+    """To the next whole step of the search."""
+    return -(-nbytes // SMALL_SEGMENT) * SMALL_SEGMENT
+
+
+def _tried(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> tuple[bool, int]:
+    """Whether the program runs in that capacity; and the least, or else the largest, for which this run says the same.
+
+    torch's allocator looks at its capacity only when it asks the device for more. A device that is smaller, but not
+    than what this run reserved, gives and refuses the same; so does a larger one, up to what was refused here.
+    """
     run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total))
+    reserved = 0
     for span in program.spans:
-        run.span(span)
+        reserved = max(reserved, run.span(span).reserved)
         if run.failure is not None:
-            return False
-    return True
+            break
+    allocator, runs = run.allocator, run.failure is None
+    # Without a device's total, the address space of expandable segments depends on the capacity, too.
+    if not isinstance(allocator, CachingAllocator) or device_total is None:
+        return runs, capacity
+    if runs:
+        return True, min(_up(reserved), capacity)
+    return False, max(_up(allocator.least_refused) - SMALL_SEGMENT, capacity)

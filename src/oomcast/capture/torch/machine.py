@@ -29,6 +29,7 @@ from ...devices import Gpu, Stack
 from ...errors import BadInput
 from ...spec import Place
 from ...trace import Category, Phase, Trace, TraceBuilder
+from ..collector import collector_as_before, let_collector_rest
 from .amp import install_amp
 from .answers import is_never_fake
 from .compiled import CompiledRegions
@@ -117,6 +118,11 @@ class VirtualGpu:
         trace = self.trace({"job": "this process"}, whole_process=True)
         answer: Estimate = estimation.estimate_trace(trace, target)
         return answer
+
+    def job_ends(self) -> None:
+        """All that belongs to the record has happened. What the job still lets go by itself is in it, too; what only
+        the collector would find is not, since it may come at any time or never."""
+        let_collector_rest()  # until this virtual GPU is left
 
     # -- phases --------------------------------------------------------------------------------------------------
 
@@ -271,6 +277,7 @@ def virtual_gpu(
         )
     with contextlib.ExitStack() as contexts:
         contexts.callback(_in_use.release)
+        contexts.enter_context(collector_as_before())
         contexts.enter_context(DEVICES.visible(devices))
         virtual = VirtualGpu(gpu, stack)
         recorder, scope = virtual.recorder, virtual.scope

@@ -80,6 +80,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     batches = job.batches()
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         _run_stage(virtual, job, workload, steps, steps.stage)
+        virtual.job_ends()
         return
     # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
     needed = math.ceil((len(workload.lengths) + 1) / workload.accumulation)
@@ -114,6 +115,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)
     del shared
+    virtual.job_ends()
 
 
 def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:
