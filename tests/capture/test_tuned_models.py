@@ -343,3 +343,19 @@ def test_lengths_are_refused_beside_one_length_and_for_what_reads_no_tokens(llam
         traced(llama, seq_len=None, lengths="16,none")
     with pytest.raises(BadInput, match="reads pixel_values"):
         traced("hf:vit", seq_len=None, lengths="16,32")
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps", "emptied"),
+    [("plain", 1, [Phase.OPTIMIZER] * 3), ("plain", 2, [Phase.OPTIMIZER]), ("plain", 9, []),
+     ("hf-trainer", 2, [Phase.FORWARD] * 2)],
+)  # fmt: skip
+def test_the_cache_is_emptied_after_the_step_or_before_trainers_backward(
+    llama: str, loop: str, steps: int, emptied: list[Phase]
+) -> None:
+    trace = traced(llama, steps=3, training_loop=loop, empty_cache_steps=steps)
+    places = [place for place, event in enumerate(trace.events) if event.kind is EventKind.EMPTY_CACHE]
+    phases = [
+        max((mark for mark in trace.marks if mark.position <= place), key=lambda m: m.position) for place in places
+    ]
+    assert [mark.phase for mark in phases] == emptied
