@@ -359,3 +359,22 @@ def test_the_cache_is_emptied_after_the_step_or_before_trainers_backward(
         max((mark for mark in trace.marks if mark.position <= place), key=lambda m: m.position) for place in places
     ]
     assert [mark.phase for mark in phases] == emptied
+
+
+@needs("peft")
+def test_one_module_may_be_named_alone(llama: str) -> None:
+    alone, listed = (
+        traced(llama, adapter=f"lora,r={RANK},target_modules={names}") for names in ("q_proj", "q_proj+q_proj")
+    )
+    assert held(alone, Category.GRADIENT) == held(listed, Category.GRADIENT) == 4 * LAYERS * RANK * 2 * HIDDEN
+
+
+@needs("peft")
+def test_settings_that_peft_does_not_have_are_refused_or_told_of_a_file(tmp_path: Path, llama: str) -> None:
+    """They were left out without a word: `rank=64` trained peft's own rank of 8."""
+    with pytest.raises(UnknownName, match="setting of lora 'rank'"):
+        traced(llama, adapter="lora,rank=64")
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps({"peft_type": "LORA", "r": RANK, "target_modules": ["q_proj"], "of_tomorrow": 3}))
+    trace = traced(str(path), model=llama)
+    assert any("does not know of_tomorrow" in sentence for sentence in trace.assumptions)

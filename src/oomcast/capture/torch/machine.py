@@ -35,6 +35,7 @@ from .answers import is_never_fake
 from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
+from .extensions import extensions_refused
 from .functions import VirtualDevice, shown_device_property, tolist
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
@@ -312,6 +313,7 @@ def virtual_gpu(
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
         contexts.enter_context(stand_ins(virtual.ledger.assume))
+        contexts.enter_context(extensions_refused(patches, virtual.ledger.assume, scope.user_line))
         contexts.enter_context(virtual.personality)
         contexts.enter_context(recorder)
         contexts.enter_context(functions)
