@@ -327,7 +327,7 @@ def _ms_swift(row: Row) -> _Run | str:
         rank = row.whole("LoRA Rank") if row.get("LoRA Rank") else 8
         options["adapter"] = Adapter.create("lora", r=rank, lora_alpha=32, lora_dropout=0.05, target_modules=targets)
     return _Run(
-        job, f"{name} {'full' if is_full else 'lora'}", "a100-80gb", "torch-2.4-cu121", options, Measure.RESERVED,
+        job, f"{name} {'full' if is_full else 'lora'}", "a100-80gb", "torch-2.1", options, Measure.RESERVED,
         row.gib("GPU Memory (GiB)", find_gpu("a100-80gb")),
         f"{_SWIFT_BATCHES} batches of lengths drawn from the published distribution, up to {longest} tokens",
     )  # fmt: skip

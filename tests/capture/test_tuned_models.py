@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oomcast.capture.torch.run import capture_here
-from oomcast.errors import BadInput, UnknownName
+from oomcast.errors import BadInput, CaptureFailed, UnknownName
 from oomcast.spec import Spec
 from oomcast.trace import Category, EventKind, Phase, Trace
 
@@ -378,3 +378,11 @@ def test_settings_that_peft_does_not_have_are_refused_or_told_of_a_file(tmp_path
     path.write_text(json.dumps({"peft_type": "LORA", "r": RANK, "target_modules": ["q_proj"], "of_tomorrow": 3}))
     trace = traced(str(path), model=llama)
     assert any("does not know of_tomorrow" in sentence for sentence in trace.assumptions)
+
+
+@needs("peft")
+@needs("sklearn")
+def test_a_method_that_reads_the_weights_is_not_called_refused_by_peft(llama: str) -> None:
+    """AdaMSS sorts the singular vectors of each weight into clusters, whose sizes are those of its matrices."""
+    with pytest.raises(CaptureFailed, match="reads values of the model's weights"):
+        traced(llama, adapter="adamss,r=16,num_subspaces=4,target_modules=q_proj+v_proj")

@@ -24,7 +24,12 @@ from .loaded import LoadedJob
 from .objectives import objective_of
 from .packed_weights import PACKED, PackedLinear
 
-__all__ = ["DTYPES", "check_tuning", "tuned"]
+__all__ = ["DTYPES", "AdapterRefused", "check_tuning", "tuned"]
+
+
+class AdapterRefused(BadInput):
+    """peft did not build an adapter from its settings."""
+
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
@@ -154,7 +159,7 @@ def _with_adapter(model: Any, workload: Workload) -> Any:
         return peft.get_peft_model(model, config, autocast_adapter_dtype=in_fp32)
     except (ValueError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-        raise BadInput(f"peft refuses the adapter {adapter}: {reason}.") from None
+        raise AdapterRefused(f"peft refuses the adapter {adapter}: {reason}.") from None
 
 
 def _configuration(kind: str) -> Any:
