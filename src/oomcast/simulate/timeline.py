@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..trace import Category, Phase, Trace, verify
 from .allocators import Allocator, Settings, let_go, new_allocator
@@ -333,30 +334,34 @@ def least_capacity_of(program: Program, *, settings: Settings | None = None, dev
     enough = max((free_run.span(span).reserved for span in program.spans), default=0)
     step = SMALL_SEGMENT
     # Below the allocated peak nothing can run, so one step under it is known to fail.
-    too_little = _up(free_run.peak_allocated) - step
+    too_little = -(-free_run.peak_allocated // step) * step - step
+    trials: list[_Trial] = []
     while enough - too_little > step:
         middle = (too_little + (enough - too_little) // 2) // step * step
         if middle <= too_little:
             middle = too_little + step
-        runs, other = _tried(program, middle, settings, device_total)
-        if runs:
-            enough = other
+        trial = next((one for one in trials if one.least <= middle <= one.most), None)
+        if trial is None:
+            trial = _tried(program, middle, settings, device_total)
+            trials.append(trial)
+        if trial.runs:
+            enough = middle
         else:
-            too_little = other
+            too_little = middle
     return enough
 
 
-def _up(nbytes: int) -> int:
-    """To the next whole step of the search."""
-    return -(-nbytes // SMALL_SEGMENT) * SMALL_SEGMENT
+class _Trial(NamedTuple):
+    """A run on a device of one size; on all sizes from `least` to `most` it would have been the same, step by step."""
+
+    runs: bool
+    least: int
+    most: int
 
 
-def _tried(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> tuple[bool, int]:
-    """Whether the program runs in that capacity; and the least, or else the largest, for which this run says the same.
-
-    torch's allocator looks at its capacity only when it asks the device for more. A device that is smaller, but not
-    than what this run reserved, gives and refuses the same; so does a larger one, up to what was refused here.
-    """
+def _tried(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> _Trial:
+    """torch's allocator looks at its capacity only when it asks the device for more. A device that is smaller, but not
+    than what this run reserved, gives and refuses the same; so does a larger one, up to what was refused here."""
     run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total))
     reserved = 0
     for span in program.spans:
@@ -366,7 +371,5 @@ def _tried(program: Program, capacity: int, settings: Settings | None, device_to
     allocator, runs = run.allocator, run.failure is None
     # Without a device's total, the address space of expandable segments depends on the capacity, too.
     if not isinstance(allocator, CachingAllocator) or device_total is None:
-        return runs, capacity
-    if runs:
-        return True, min(_up(reserved), capacity)
-    return False, max(_up(allocator.least_refused) - SMALL_SEGMENT, capacity)
+        return _Trial(runs, capacity, capacity)
+    return _Trial(runs, reserved, allocator.least_refused - 1)
