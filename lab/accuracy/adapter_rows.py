@@ -61,7 +61,8 @@ def read_adapter_rows(name: str, path: Path) -> CaseSet:
 
 def _case(name: str, row: Row, run: _Run) -> Case:
     asked = run.options
-    told = f"{row.number} {run.job.rpartition('/')[2]} x{asked.get('batch_size', 1)} {asked.get('seq_len', '')}"
+    length = asked.get("seq_len") or max(asked.get("lengths", ("",)))
+    told = f"{row.number} {run.job.rpartition('/')[2]} x{asked.get('batch_size', 1)} {length}"
     return Case(
         data=name,
         campaign=name,
@@ -134,10 +135,11 @@ def _qwen(row: Row) -> _Run | str:
 
 # -------- peft's comparison of its methods
 
-_LONGEST_BATCH = {768: 698}
-"""`max_seq_length` → tokens of the longest batch of MetaMathQA as that script samples it (samples of at most 1,300
-characters, sorted within buckets of 80). The texts are not here: the length is the one that four methods' figures agree
-on (BEFT, OFT, RoAd, VeRA: 689 to 702); it holds for all runs, which share seed and data."""
+_SHORT_BATCH = 64
+"""Tokens of the batch before the longest one. peft's script (method_comparison/MetaMathQA) sorts every 20 batches from
+long to short and empties the cache after every tenth step: so the longest batch finds an empty cache, the optimizer's
+state, and the logits of a short batch, whose length hardly matters. The longest has `max_seq_length` tokens: the script
+cuts there, and says that it chose its texts to come just below."""
 
 
 _WRITTEN_ANEW = {"OSF": (0, 21)}
@@ -169,7 +171,8 @@ def _peft_run(row: Row, model: str, length: int, adapter: Mapping[str, Any] | No
     settings = {k: v for k, v in (adapter or {}).items() if v is not None and k not in _LEFT_OUT_OF_SETTINGS}
     options: dict[str, Any] = {
         "batch_size": row.whole("batch_size" if "batch_size" in row.cells else "batch_size_per_gpu"),
-        "seq_len": _LONGEST_BATCH.get(length, length),
+        "lengths": (_SHORT_BATCH, length),
+        "empty_cache_steps": 1,
         "steps": 2,
         "weights": "bf16",
         "optimizer": "adamw",
@@ -180,7 +183,7 @@ def _peft_run(row: Row, model: str, length: int, adapter: Mapping[str, Any] | No
         options["adapter"] = Adapter.create(str(adapter["peft_type"]), **settings)
     return _Run(
         f"hf:{model}", str((adapter or {}).get("peft_type", "full")).lower(), gpu, "torch-2.13-cu130", options,
-        Measure.RESERVED, measured, f"the longest batch is assumed to have {options['seq_len']} tokens",
+        Measure.RESERVED, measured, f"the longest batch is assumed to have {length} tokens, the most that pass",
     )  # fmt: skip
 
 
@@ -324,7 +327,7 @@ def _ms_swift(row: Row) -> _Run | str:
         rank = row.whole("LoRA Rank") if row.get("LoRA Rank") else 8
         options["adapter"] = Adapter.create("lora", r=rank, lora_alpha=32, lora_dropout=0.05, target_modules=targets)
     return _Run(
-        job, f"{name} {'full' if is_full else 'lora'}", "a100-80gb", "torch-2.4-cu121", options, Measure.RESERVED,
+        job, f"{name} {'full' if is_full else 'lora'}", "a100-80gb", "torch-2.1", options, Measure.RESERVED,
         row.gib("GPU Memory (GiB)", find_gpu("a100-80gb")),
         f"{_SWIFT_BATCHES} batches of lengths drawn from the published distribution, up to {longest} tokens",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oomcast.capture.torch.run import capture_here
-from oomcast.errors import BadInput, UnknownName
+from oomcast.errors import BadInput, CaptureFailed, UnknownName
 from oomcast.spec import Spec
 from oomcast.trace import Category, EventKind, Phase, Trace
 
@@ -343,3 +343,46 @@ def test_lengths_are_refused_beside_one_length_and_for_what_reads_no_tokens(llam
         traced(llama, seq_len=None, lengths="16,none")
     with pytest.raises(BadInput, match="reads pixel_values"):
         traced("hf:vit", seq_len=None, lengths="16,32")
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps", "emptied"),
+    [("plain", 1, [Phase.OPTIMIZER] * 3), ("plain", 2, [Phase.OPTIMIZER]), ("plain", 9, []),
+     ("hf-trainer", 2, [Phase.FORWARD] * 2)],
+)  # fmt: skip
+def test_the_cache_is_emptied_after_the_step_or_before_trainers_backward(
+    llama: str, loop: str, steps: int, emptied: list[Phase]
+) -> None:
+    trace = traced(llama, steps=3, training_loop=loop, empty_cache_steps=steps)
+    places = [place for place, event in enumerate(trace.events) if event.kind is EventKind.EMPTY_CACHE]
+    phases = [
+        max((mark for mark in trace.marks if mark.position <= place), key=lambda m: m.position) for place in places
+    ]
+    assert [mark.phase for mark in phases] == emptied
+
+
+@needs("peft")
+def test_one_module_may_be_named_alone(llama: str) -> None:
+    alone, listed = (
+        traced(llama, adapter=f"lora,r={RANK},target_modules={names}") for names in ("q_proj", "q_proj+q_proj")
+    )
+    assert held(alone, Category.GRADIENT) == held(listed, Category.GRADIENT) == 4 * LAYERS * RANK * 2 * HIDDEN
+
+
+@needs("peft")
+def test_settings_that_peft_does_not_have_are_refused_or_told_of_a_file(tmp_path: Path, llama: str) -> None:
+    """They were left out without a word: `rank=64` trained peft's own rank of 8."""
+    with pytest.raises(UnknownName, match="setting of lora 'rank'"):
+        traced(llama, adapter="lora,rank=64")
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps({"peft_type": "LORA", "r": RANK, "target_modules": ["q_proj"], "of_tomorrow": 3}))
+    trace = traced(str(path), model=llama)
+    assert any("does not know of_tomorrow" in sentence for sentence in trace.assumptions)
+
+
+@needs("peft")
+@needs("sklearn")
+def test_a_method_that_reads_the_weights_is_not_called_refused_by_peft(llama: str) -> None:
+    """AdaMSS sorts the singular vectors of each weight into clusters, whose sizes are those of its matrices."""
+    with pytest.raises(CaptureFailed, match="reads values of the model's weights"):
+        traced(llama, adapter="adamss,r=16,num_subspaces=4,target_modules=q_proj+v_proj")

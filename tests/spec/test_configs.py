@@ -95,7 +95,8 @@ COMMAND = """
 # a comment
 CUDA_VISIBLE_DEVICES=0 python run_clm.py \\
     --model_name_or_path openai-community/gpt2 --block_size 256 \\
-    --per_device_train_batch_size 16 --gradient_checkpointing true --fp16 --output_dir out
+    --per_device_train_batch_size 16 --gradient_checkpointing true --fp16 --output_dir out \\
+    --torch_empty_cache_steps 4
 """
 
 FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -125,7 +126,7 @@ FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "model": "openai-community/gpt2", "adapter": {"kind": "lora", "r": 4, "target_modules": ["q_proj"]}}),
     "run.sh": (COMMAND, "TrainingArguments", {
         "model": "openai-community/gpt2", "batch_size": 16, "seq_len": 256, "precision": "amp-fp16",
-        "checkpointing": True}),
+        "checkpointing": True, "empty_cache_steps": 4}),
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from ..children import die_with_parent, live_on
 from ..errors import OomcastError
 from ..spec import COMPILING_MAY_TAKE, Spec
 from ..trace import Trace, trace_to_bytes
+from .collector import collector_rests, keep_for_good
 from .explain import explain
 from .frameworks import require_packages
 from .guarding import CallerGone, Waiter, run_guarded
@@ -53,7 +54,7 @@ def main() -> None:
     die_with_parent()
     if waiter.is_gone():  # it was quicker to end than we to start: nothing would tell us any more
         os._exit(0)
-    with contextlib.suppress(Exception):  # it comes again, and is explained, when a job needs it
+    with collector_rests(), contextlib.suppress(Exception):  # it comes again, and is explained, when a job needs it
         hooks.load()
         hooks.warm_up()
     live_on()
@@ -74,16 +75,18 @@ def _answered(hooks: Hooks, plain: dict[str, Any], waiter: Waiter, answers: int)
         request = Request.from_plain(plain)
     except OomcastError as error:
         return _problem(error)
-    with contextlib.suppress(Exception):
+    with collector_rests(), contextlib.suppress(Exception):
         hooks.load_library(request.spec)
+    keep_for_good()
     work = partial(answer_request, hooks, request)
     return run_guarded(work, request.id, limits_of(request.spec), waiter, (answers,))
 
 
 def _answer_one(hooks: Hooks) -> NoReturn:
     """In a process that started anew: be the job of the one request that comes."""
-    with contextlib.suppress(Exception):
+    with collector_rests(), contextlib.suppress(Exception):
         hooks.load()
+    keep_for_good()
     lifeline = os.dup(0)
     line = _read_line(lifeline)
     if line is None:

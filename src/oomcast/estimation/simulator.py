@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..capture import capture, guess_framework
@@ -15,19 +16,21 @@ from ..simulate import (
     DeviceFacts,
     History,
     LiveBlock,
+    Program,
     StoragePoolSettings,
     TempSpace,
     Timeline,
     Workspace,
     WorkspaceTable,
-    least_capacity,
+    compile_trace,
+    least_capacity_of,
     pool_limit,
     record_history,
-    simulate,
+    run_program,
 )
 from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..spec import FRAMEWORKS, Spec
-from ..trace import Category, ScriptRun, Trace
+from ..trace import Category, ScriptRun, Trace, verify
 from ..units import format_bytes
 from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
 from .calibration import Constants
@@ -294,16 +297,22 @@ class Simulation:
         sizes = tuple(dataclasses.replace(made, nbytes=round(made.nbytes * ratio)) for made in self.trace.allocations)
         other = copy.copy(self)
         other.trace = dataclasses.replace(self.trace, allocations=sizes)
+        other.__dict__.pop("_program", None)
         limited = other.run(self.room)
         timeline = limited if limited.ran else other.run()
         return self.reserved(timeline) + self.constants.context + self.communication
 
+    @cached_property
+    def _program(self) -> Program:
+        """The trace, checked and compiled once for all runs."""
+        verify(self.trace)
+        return compile_trace(self.trace, self._rules)
+
     def run(self, capacity: int | None = None) -> Timeline:
-        return simulate(
-            self.trace,
+        return run_program(
+            self._program,
             capacity=capacity,
             settings=self._settings if capacity is not None else self._endless,
-            workspace=self._rules,
             device_total=self._device_total,
         )
 
@@ -318,9 +327,7 @@ class Simulation:
         )
 
     def least_capacity(self) -> int:
-        return least_capacity(
-            self.trace, settings=self._endless, workspace=self._rules, device_total=self._device_total
-        )
+        return least_capacity_of(self._program, settings=self._endless, device_total=self._device_total)
 
 
 def _verdict(limited: Timeline, p_oom: float, script: ScriptRun | None) -> Verdict:

@@ -10,9 +10,20 @@ from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
 from .live import LiveMemory
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
+from .program import Program, compile_trace
 from .recorded import Divergence, Frame, RecordedEvent, ReplayResult, Snapshot, read_snapshot, replay
 from .settings import AllocatorSettings
-from .timeline import Failure, LiveBlock, Peak, SpanPeak, Timeline, least_capacity, simulate
+from .timeline import (
+    Failure,
+    LiveBlock,
+    Peak,
+    SpanPeak,
+    Timeline,
+    least_capacity,
+    least_capacity_of,
+    run_program,
+    simulate,
+)
 from .workspace import (
     CUBLAS_RULES,
     NOTHING,
@@ -47,6 +58,7 @@ __all__ = [
     "LiveMemory",
     "Peak",
     "Persistent",
+    "Program",
     "RecordedEvent",
     "ReplayResult",
     "Rule",
@@ -63,13 +75,16 @@ __all__ = [
     "Workspace",
     "WorkspaceTable",
     "broken_invariants",
+    "compile_trace",
     "cublas_workspace",
     "cublas_workspace_size",
     "least_capacity",
+    "least_capacity_of",
     "pool_limit",
     "read_snapshot",
     "record_history",
     "replay",
+    "run_program",
     "settings_for",
     "simulate",
     "system_reserve",

@@ -67,6 +67,9 @@ class CachingAllocator:
         self.reserved = self.peak_reserved = 0
         self.inactive_split = 0
         """Free bytes in segments that are partly in use: cached, but not to be returned to the device."""
+        self.least_refused = _NO_LIMIT
+        """The least that would have been reserved by a request that found no room below `capacity`: up to there, a
+        larger device would have answered every request as this one did."""
         self.retries = 0
         """How often all of the cache was released because the device was full (torch's `num_alloc_retries`)."""
         self._segment_source = segment_source or self._next_address
@@ -219,7 +222,11 @@ class CachingAllocator:
     # What follows is shared with `_expandable`.
 
     def has_room_for(self, nbytes: int) -> bool:
-        return self.capacity is None or self.reserved + nbytes <= self.capacity
+        wanted = self.reserved + nbytes
+        if self.capacity is None or wanted <= self.capacity:
+            return True
+        self.least_refused = min(self.least_refused, wanted)
+        return False
 
     def count_reserved(self, nbytes: int) -> None:
         self.reserved += nbytes

@@ -10,16 +10,28 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..trace import Category, Phase, Trace, verify
 from .allocators import Allocator, Settings, let_go, new_allocator
 from .blocks import Block
-from .caching_allocator import DeviceFull
+from .caching_allocator import CachingAllocator, DeviceFull
 from .program import ALLOCATE, BORROW, FREE, LET_GO, Instruction, Program, Span, compile_trace
 from .settings import SMALL_SEGMENT
 from .workspace import Workspace, WorkspaceTable
 
-__all__ = ["Failure", "LiveBlock", "Peak", "Run", "SpanPeak", "Timeline", "least_capacity", "run_program", "simulate"]
+__all__ = [
+    "Failure",
+    "LiveBlock",
+    "Peak",
+    "Run",
+    "SpanPeak",
+    "Timeline",
+    "least_capacity",
+    "least_capacity_of",
+    "run_program",
+    "simulate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,26 +325,51 @@ def least_capacity(
     """
     verify(trace)
     program = compile_trace(trace, workspace or WorkspaceTable())
+    return least_capacity_of(program, settings=settings, device_total=device_total)
+
+
+def least_capacity_of(program: Program, *, settings: Settings | None = None, device_total: int | None = None) -> int:
+    """`least_capacity`, for a trace that was compiled before."""
     free_run = Run(program, new_allocator(settings, device_total=device_total))
     enough = max((free_run.span(span).reserved for span in program.spans), default=0)
     step = SMALL_SEGMENT
     # Below the allocated peak nothing can run, so one step under it is known to fail.
     too_little = -(-free_run.peak_allocated // step) * step - step
+    trials: list[_Trial] = []
     while enough - too_little > step:
         middle = (too_little + (enough - too_little) // 2) // step * step
         if middle <= too_little:
             middle = too_little + step
-        if _runs(program, middle, settings, device_total):
+        trial = next((one for one in trials if one.least <= middle <= one.most), None)
+        if trial is None:
+            trial = _tried(program, middle, settings, device_total)
+            trials.append(trial)
+        if trial.runs:
             enough = middle
         else:
             too_little = middle
     return enough
 
 
-def _runs(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> bool:
+class _Trial(NamedTuple):
+    """A run on a device of one size; on all sizes from `least` to `most` it would have been the same, step by step."""
+
+    runs: bool
+    least: int
+    most: int
+
+
+def _tried(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> _Trial:
+    """torch's allocator looks at its capacity only when it asks the device for more. A device that is smaller, but not
+    than what this run reserved, gives and refuses the same; so does a larger one, up to what was refused here."""
     run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total))
+    reserved = 0
     for span in program.spans:
-        run.span(span)
+        reserved = max(reserved, run.span(span).reserved)
         if run.failure is not None:
-            return False
-    return True
+            break
+    allocator, runs = run.allocator, run.failure is None
+    # Without a device's total, the address space of expandable segments depends on the capacity, too.
+    if not isinstance(allocator, CachingAllocator) or device_total is None:
+        return _Trial(runs, capacity, capacity)
+    return _Trial(runs, reserved, allocator.least_refused - 1)

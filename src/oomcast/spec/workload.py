@@ -203,6 +203,13 @@ class Workload:
         help="training steps to follow (default: 3); optimizer state appears in the first, so the peak is often later",
         metavar="N",
     )
+    empty_cache_steps: int | None = option(
+        None,
+        Whole("number of steps"),
+        help="the loop calls torch.cuda.empty_cache() after every N steps, or, as Trainer does, before their backward",
+        metavar="N",
+        left_out_by_default=True,
+    )
     framework: str | None = option(
         None,
         OneOf("framework", FRAMEWORKS, _SPELLINGS),

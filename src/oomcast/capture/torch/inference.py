@@ -26,6 +26,7 @@ def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> No
         if workload.phase is JobPhase.GENERATE:
             virtual.enter(Phase.INPUT, 0)
             generate(virtual, model, on_device(job.batch(), torch.device("cuda"), workload), workload.new_tokens)
+            virtual.job_ends()
             return
         batches, kept = job.batches(), list[Any]()
         for step in range(workload.steps):
@@ -41,3 +42,4 @@ def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> No
             else:
                 result = run_model(model, batch)
             kept[:] = [result]  # until the next one takes its place
+    virtual.job_ends()

@@ -29,11 +29,13 @@ from ...devices import Gpu, Stack
 from ...errors import BadInput
 from ...spec import Place
 from ...trace import Category, Phase, Trace, TraceBuilder
+from ..collector import collector_as_before, let_collector_rest
 from .amp import install_amp
 from .answers import is_never_fake
 from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
+from .extensions import extensions_refused
 from .functions import VirtualDevice, shown_device_property, tolist
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
@@ -117,6 +119,11 @@ class VirtualGpu:
         trace = self.trace({"job": "this process"}, whole_process=True)
         answer: Estimate = estimation.estimate_trace(trace, target)
         return answer
+
+    def job_ends(self) -> None:
+        """All that belongs to the record has happened. What the job still lets go by itself is in it, too; what only
+        the collector would find is not, since it may come at any time or never."""
+        let_collector_rest()  # until this virtual GPU is left
 
     # -- phases --------------------------------------------------------------------------------------------------
 
@@ -271,6 +278,7 @@ def virtual_gpu(
         )
     with contextlib.ExitStack() as contexts:
         contexts.callback(_in_use.release)
+        contexts.enter_context(collector_as_before())
         contexts.enter_context(DEVICES.visible(devices))
         virtual = VirtualGpu(gpu, stack)
         recorder, scope = virtual.recorder, virtual.scope
@@ -305,6 +313,7 @@ def virtual_gpu(
         scope.on_root.append(lambda module: _install_late(patches, virtual))
         contexts.enter_context(scope)
         contexts.enter_context(stand_ins(virtual.ledger.assume))
+        contexts.enter_context(extensions_refused(patches, virtual.ledger.assume, scope.user_line))
         contexts.enter_context(virtual.personality)
         contexts.enter_context(recorder)
         contexts.enter_context(functions)

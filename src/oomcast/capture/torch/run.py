@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterator
 
 from ...devices import find_gpu, stack_of
-from ...errors import BadInput, OomcastError
+from ...errors import BadInput, CaptureFailed, OomcastError
 from ...spec import JobKind, JobPhase, Spec
 from ...trace import Trace
 from ..explain import first_sentence, note_stand_in
 from ..growth import grow
 from .inference import run_inference
 from .jobs import layers_of_job, load_job
+from .jobs.tuned import AdapterRefused
 from .machine import VirtualGpu, virtual_gpu
 from .training import run_training
 
@@ -89,6 +90,12 @@ def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) ->
 def _telling_why_it_failed(virtual: VirtualGpu) -> Iterator[None]:
     try:
         yield
+    except AdapterRefused as refused:
+        if virtual.ledger.reads_data:  # some methods choose the sizes of what they train by the weights themselves
+            raise CaptureFailed(
+                f"the adapter's code reads values of the model's weights, which are not known here: {refused}"
+            ) from None
+        raise
     except OomcastError:
         raise
     except Exception as error:

@@ -80,6 +80,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     batches = job.batches()
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         _run_stage(virtual, job, workload, steps, steps.stage)
+        virtual.job_ends()
         return
     # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
     needed = math.ceil((len(workload.lengths) + 1) / workload.accumulation)
@@ -109,11 +110,21 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
                         loss = loss / workload.accumulation
                 if zero_grad is ZeroGrad.BEFORE_BACKWARD and micro_batch == 0:
                     steps.zero_grad(workload.set_to_none)
+                if workload.training_loop is TrainingLoop.HF_TRAINER:
+                    _empty_cache(workload, step)  # trainer.py, training_step: in the first step, too
                 steps.backward(loss, micro_batch == workload.accumulation - 1)
         steps.step()
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)
+        if workload.training_loop is not TrainingLoop.HF_TRAINER:
+            _empty_cache(workload, step + 1)
     del shared
+    virtual.job_ends()
+
+
+def _empty_cache(workload: Workload, steps_done: int) -> None:
+    if workload.empty_cache_steps is not None and steps_done % workload.empty_cache_steps == 0:
+        torch.cuda.empty_cache()
 
 
 def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:

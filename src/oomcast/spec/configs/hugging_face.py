@@ -23,6 +23,7 @@ _ARGUMENTS: Mapping[str, Setting] = {
     "gradient_accumulation_steps": ("accumulation", as_count),
     "gradient_checkpointing": ("checkpointing", as_switch),
     "optim": ("optimizer", optimizer_of),
+    "torch_empty_cache_steps": ("empty_cache_steps", as_count),
     "block_size": ("seq_len", as_count),
     "max_seq_length": ("seq_len", as_count),
     "max_source_length": ("seq_len", as_count),

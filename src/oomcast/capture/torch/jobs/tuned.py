@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,14 +17,19 @@ from torch import nn
 from torch.nn import functional as F
 
 from oomcast.errors import BadInput, UnknownName
-from oomcast.spec import JobKind, Objective, Precision, TrainingLoop, Workload
+from oomcast.spec import Adapter, JobKind, Objective, Precision, TrainingLoop, Workload
 
 from ..stand_ins.losses import LigerFusedLinearCrossEntropyLoss
 from .loaded import LoadedJob
 from .objectives import objective_of
 from .packed_weights import PACKED, PackedLinear
 
-__all__ = ["DTYPES", "check_tuning", "tuned"]
+__all__ = ["DTYPES", "AdapterRefused", "check_tuning", "tuned"]
+
+
+class AdapterRefused(BadInput):
+    """peft did not build an adapter from its settings."""
+
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
@@ -60,7 +66,11 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
     if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
         said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
     loss = _loss(workload, job.model)
-    about = job.about_model if workload.quantization is None else _kept_experts
+
+    def about(model: nn.Module) -> Iterator[str]:
+        yield from job.about_model(model) if workload.quantization is None else _kept_experts(model)
+        yield from _left_out_settings(workload)
+
     return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said), about_model=about)
 
 
@@ -137,20 +147,45 @@ def _with_adapter(model: Any, workload: Workload) -> Any:
     peft = _library("peft", "--adapter")
     if workload.upcast_rest:
         peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    methods = {str(method.value).lower(): method for method in peft.PeftType}
-    if adapter.kind not in methods:
-        raise UnknownName("adapter", adapter.kind, methods)
-    mapping = importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING
-    configuration = mapping[methods[adapter.kind]]
-    known = {field.name for field in dataclasses.fields(configuration)}
-    settings = {name: value for name, value in adapter.settings.items() if name in known}
+    configuration = _configuration(adapter.kind)
+    known = {field.name: str(field.type) for field in dataclasses.fields(configuration)}
+    for name in _unknown_settings(adapter):
+        if workload.job.kind is not JobKind.CONFIG:  # else the file may be another version's, and it is told
+            raise UnknownName(f"setting of {adapter.kind}", name, known)
+    settings = {name: _named(value, known[name]) for name, value in adapter.settings.items() if name in known}
     try:
         config = configuration(**{"task_type": _task(model), **settings})
         in_fp32 = workload.trained_weights in (None, "fp32")
         return peft.get_peft_model(model, config, autocast_adapter_dtype=in_fp32)
     except (ValueError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-        raise BadInput(f"peft refuses the adapter {adapter}: {reason}.") from None
+        raise AdapterRefused(f"peft refuses the adapter {adapter}: {reason}.") from None
+
+
+def _configuration(kind: str) -> Any:
+    """peft's own class for the settings of a method."""
+    peft = _library("peft", "--adapter")
+    methods = {str(method.value).lower(): method for method in peft.PeftType}
+    if kind not in methods:
+        raise UnknownName("adapter", kind, methods)
+    return importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING[methods[kind]]
+
+
+def _unknown_settings(adapter: Adapter) -> list[str]:
+    known = {field.name for field in dataclasses.fields(_configuration(adapter.kind))}
+    return [name for name in adapter.settings if name not in known]
+
+
+def _left_out_settings(workload: Workload) -> Iterator[str]:
+    strange = [] if workload.adapter is None else _unknown_settings(workload.adapter)
+    if strange:
+        yield f"the installed peft does not know {', '.join(strange)} of the adapter's file: left out"
+
+
+def _named(value: Any, kind: str) -> Any:
+    """peft takes a text for an expression that must match a whole path: the name of one module alone means a list."""
+    is_name = isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*", value) is not None
+    return [value] if is_name and "list" in kind.lower() else value
 
 
 def _task(model: Any) -> str | None:

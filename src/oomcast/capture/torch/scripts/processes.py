@@ -1,16 +1,14 @@
-"""What a script does with processes: one for each GPU, compilers, and the end of its own.
+"""What a script does with processes: one for each GPU, and the end of its own.
 
 `torch.multiprocessing.spawn` starts a process for each GPU that runs one function; here that function runs in the
-process at hand, for the rank that is looked at. Extensions in C++ or CUDA are compiled for the machine at hand and read
-the memory of tensors, of which the virtual GPU's have none: they are refused in a sentence. So are several GPUs in one
-process, of which only the first is followed. A script that ends its
-process at once (`os._exit`, a signal to itself) would take what was seen with it: it is told and stopped there instead.
-Its standard input is a terminal, as it is for who starts a script by hand: some ask `stty` for its width.
+process at hand, for the rank that is looked at. Several GPUs in one process, of which only the first is followed, are
+refused in a sentence. A script that ends its process at once (`os._exit`, a signal to itself) would take what was seen
+with it: it is told and stopped there instead. Its standard input is a terminal, as it is for who starts a
+script by hand: some ask `stty` for its width.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import struct
@@ -40,15 +38,6 @@ def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_si
         line = virtual.scope.user_line()
         return f" at {line}" if line else ""
 
-    def no_extension(name: str, *args: Any, **kwargs: Any) -> Any:
-        """Told even if the script catches it and goes on with other code than it would have on the GPU."""
-        sentence = (
-            f"the script compiles the extension {name!r}{where()}: "
-            "what its C++ or CUDA code allocates cannot be followed"
-        )
-        virtual.ledger.assume(sentence)
-        raise BadInput(f"{sentence}; run the script with its plain PyTorch code, if it has any.")
-
     def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, **_: Any) -> _Done | None:
         if nprocs not in (1, world_size):
             raise BadInput(
@@ -71,9 +60,6 @@ def install_processes(patches: Patches, virtual: VirtualGpu, rank: int, world_si
     patches.set(torch.nn.DataParallel, "__init__", wrap_for_one)
     patches.set(torch.multiprocessing, "spawn", spawn)
     patches.set(torch.multiprocessing, "start_processes", spawn)
-    extensions = importlib.import_module("torch.utils.cpp_extension")
-    for name in ("load", "load_inline"):
-        patches.set(extensions, name, no_extension)
 
 
 def sit_at_a_terminal() -> None:
