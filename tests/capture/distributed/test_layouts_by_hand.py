@@ -192,6 +192,31 @@ def test_heads_that_cannot_be_shared_are_told() -> None:
         oomcast.estimate(job, batch_size=4, device="4xh100-80gb", parallel="tp=4")
 
 
+class Tied(nn.Module):
+    """The head is the embedding's weight, used outside of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, WIDTH)
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(self.blocks(self.tokens(x)), self.tokens.weight)
+
+
+def test_a_weight_that_is_used_outside_of_its_layer() -> None:
+    """It stays whole; where a plan or a pipeline takes it away, that is told."""
+    job = SimpleNamespace(model=Tied, batch=lambda size: torch.zeros(size, 4, dtype=torch.long), loss=loss)
+    answer = oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="tp=2")
+    table = 4 * 256 * WIDTH
+    assert close(answer.breakdown["parameter"], 2 * B / 2 + table)
+    with pytest.raises(oomcast.errors.BadInput, match="a stage reads the weight of a layer that another stage has"):
+        oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="pp=2", rank=1)
+    job.tensor_parallel_plan = lambda model: {"tokens": "embedding_rowwise"}
+    with pytest.raises(oomcast.errors.BadInput, match=r"a weight that is cut .* is used outside of its layer"):
+        oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="tp=2")
+
+
 def test_searches_ask_for_one_rank() -> None:
     with pytest.raises(oomcast.errors.BadInput, match="add --parallel ddp, fsdp2"):
         oomcast.fit(JOB, device="8xh100-80gb")
