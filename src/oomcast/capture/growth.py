@@ -70,19 +70,23 @@ def grow(shallow: Trace, deeper: Trace, rounds: int, layers: int = 1) -> Trace |
 
 
 def _sentences(shallow: tuple[str, ...], deeper: tuple[str, ...], rounds: int) -> tuple[str, ...] | None:
-    """What is assumed of the deep network: the same sentences, whose numbers (of layers, of blocks) grow alike."""
+    """What is assumed of the deep network: the same sentences, whose counts (of layers, of blocks) grow alike.
+
+    None where something else differs, such as bytes, which are rounded.
+    """
     if len(shallow) != len(deeper):
         return None
     grown = []
     for before, after in zip(shallow, deeper, strict=True):
-        if before != after:
-            few, more = (re.split(r"(\d+)", sentence) for sentence in (before, after))
-            if few[::2] != more[::2]:
-                return None
-            counts = [(int(then), int(now)) for then, now in zip(few[1::2], more[1::2], strict=True)]
-            more[1::2] = [str(now + (now - then) * rounds) for then, now in counts]
-            after = "".join(more)
-        grown.append(after)
+        few, more = (re.split(r"(\d[\d.,]*\d|\d)", sentence) for sentence in (before, after))
+        if few[::2] != more[::2]:
+            return None
+        for place in range(1, len(more), 2):
+            if few[place] != more[place]:
+                if not (few[place].isdecimal() and more[place].isdecimal()):
+                    return None
+                more[place] = str(int(more[place]) + (int(more[place]) - int(few[place])) * rounds)
+        grown.append("".join(more))
     return tuple(grown)
 
 

@@ -7,6 +7,7 @@ bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's t
 from __future__ import annotations
 
 import importlib.util
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 
 import oomcast
 from oomcast.estimation import Estimate
+from oomcast.units import MiB
 
 WIDTH, BLOCKS, RANKS = 1024, 8, 8
 B = 4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
@@ -108,6 +110,16 @@ def test_fsdp2_offloaded_holds_no_states() -> None:
     answer = ask("fsdp2,offload")
     assert answer.breakdown["optimizer_state"] == 0
     assert tensors(answer) < 5 * B
+
+
+@pytest.mark.parametrize("layout", ["fsdp2,offload", "fsdp,offload"])
+def test_what_is_offloaded_is_told_for_each_node(layout: str) -> None:
+    """Two nodes of four GPUs: on each, half of the parameters, the gradients and two states."""
+    answer = ask(layout, device="2x4xh100-80gb")
+    (sentence,) = (text for text in answer.assumptions if text.startswith("offload:"))
+    found = re.search(r"the host of 4 ranks holds ([\d.]+) MiB", sentence)
+    assert found is not None
+    assert close(float(found[1]) * MiB, 4 * P / 2)
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     batches = job.batches()
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         _run_stage(virtual, job, workload, steps, steps.stage)
+        _tell_host(steps, spread)
         return
     # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
     needed = math.ceil((len(workload.lengths) + 1) / workload.accumulation)
@@ -113,7 +114,14 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         steps.step()
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)
+    _tell_host(steps, spread)
     del shared
+
+
+def _tell_host(steps: Steps, spread: Spread | None) -> None:
+    """What was put off to the host's memory is told, where torch's own wrappers did it."""
+    if spread is not None and isinstance(steps, _PlainSteps):
+        spread.tell_host(steps.model, steps.optimizer)
 
 
 def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:
