@@ -127,12 +127,12 @@ def test_the_command_of_a_layout_gives_its_figure(capsys: pytest.CaptureFixture[
         "zoo:gpt2-medium",
         batch_size=1,
         seq_len=64,
-        device="4x2500MiB",
-        captures=1,
+        device="2x3500MiB",
+        captures=3,
         optimizer="sgd",
         precision="amp-bf16",
     )
-    sharded = [layout for layout in found.layouts if layout.candidate.parallel.data is not DataParallel.DDP]
+    sharded = [layout for layout in found.layouts if layout.candidate.parallel.data is DataParallel.FSDP2]
     assert sharded
     assert all(layout.whole for layout in sharded)
     words = shlex.split(sharded[0].command)
