@@ -132,14 +132,14 @@ def test_the_command_of_a_layout_gives_its_figure(capsys: pytest.CaptureFixture[
         optimizer="sgd",
         precision="amp-bf16",
     )
-    sharded = [layout for layout in found.layouts if layout.candidate.parallel.data is DataParallel.FSDP2]
-    assert sharded
-    assert all(layout.whole for layout in sharded)
-    words = shlex.split(sharded[0].command)
+    best = found.best
+    assert best is not None
+    assert best.whole
+    words = shlex.split(best.command)
     assert words[:2] == ["oomcast", "estimate"]
     assert words[words.index("--optimizer") :][:2] == ["--optimizer", "sgd"]
     main([*words[1:], "--json"])
-    assert json.loads(capsys.readouterr().out)["device_total"] == sharded[0].device_total
+    assert json.loads(capsys.readouterr().out)["device_total"] == best.device_total
 
 
 def test_gradients_that_come_as_activations_go_are_not_added_to_them() -> None:
