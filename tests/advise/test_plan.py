@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +11,11 @@ import torch
 from torch import nn
 
 import oomcast
+from oomcast.advise.layouts import Candidate, Layouts, ModelFacts
+from oomcast.devices import find_gpu
 from oomcast.errors import BadInput
 from oomcast.report.plans import plan_as_json
+from oomcast.spec import DataParallel, Parallel, Spec
 from oomcast.units import MiB
 
 WIDTH = 1024
@@ -92,7 +96,7 @@ def test_a_long_model_is_tried_with_few_blocks_and_extended_to_all() -> None:
             checkpointing=candidate.checkpointing,
             steps=2,
         )
-        assert layout.device_total == pytest.approx(answer.device_total, rel=0.06), candidate.options()
+        assert layout.device_total == pytest.approx(answer.device_total, rel=0.06), " ".join(candidate.words())
 
 
 class Reaching(nn.Module):
@@ -113,3 +117,38 @@ def test_a_model_that_needs_all_of_its_blocks_is_captured_whole() -> None:
     found = oomcast.plan(job, batch_size=2, device="2x16GiB", captures=1)
     assert [layout.whole for layout in found.layouts] == [True]
     assert found.best is not None
+
+
+def test_the_command_of_a_layout_gives_its_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    """To the byte, since it was captured whole; whatever the question said is in it."""
+    from oomcast.cli import main
+
+    found = oomcast.plan(
+        "zoo:gpt2-medium",
+        batch_size=1,
+        seq_len=64,
+        device="2x16GiB",
+        captures=1,
+        optimizer="sgd",
+        precision="amp-bf16",
+    )
+    best = found.best
+    assert best is not None
+    assert best.whole
+    words = shlex.split(best.command)
+    assert words[:2] == ["oomcast", "estimate"]
+    assert words[words.index("--optimizer") :][:2] == ["--optimizer", "sgd"]
+    main([*words[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["device_total"] == best.device_total
+
+
+def test_gradients_that_come_as_activations_go_are_not_added_to_them() -> None:
+    """What rules a layout out must be less than what it holds."""
+    spec = Spec.read_sized("zoo:gpt2", 1, device="8x24GiB", precision="fp32")
+    layouts = Layouts(spec, find_gpu("24GiB"), ModelFacts(100, 1, 100, 1, 1000))
+    once, summed = (Candidate(Parallel(DataParallel.FSDP2), 1, count, False) for count in (1, 2))
+    assert layouts.least(once) == 3 * 100 / 8 + 1000
+    assert layouts.least(summed) == 4 * 100 / 8 + 1000
+    layouts.learn(Candidate(Parallel(None, 2, 2), 1, 4, True), 700)
+    shorter, longer = (Candidate(Parallel(DataParallel.FSDP2, 2, stages), 1, 4, True) for stages in (1, 4))
+    assert layouts.least(longer) - layouts.least(shorter) > 600

@@ -44,12 +44,12 @@ class Candidate:
     accumulation: int
     checkpointing: bool
 
-    def options(self) -> str:
+    def words(self) -> list[str]:
         """As they are written on the command line."""
-        words = [f"--parallel {self.parallel}", f"--batch-size {self.batch_size}"]
+        words = ["--parallel", str(self.parallel), "--batch-size", str(self.batch_size)]
         if self.accumulation > 1:
-            words.append(f"--accumulation {self.accumulation}")
-        return " ".join(words + ["--checkpointing"] * self.checkpointing)
+            words += ["--accumulation", str(self.accumulation)]
+        return words + ["--checkpointing"] * self.checkpointing
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,9 @@ class Layouts:
     def __init__(self, spec: Spec, gpu: Gpu, model: ModelFacts) -> None:
         self._spec, self._gpu, self._model = spec, gpu, model
         self._world = spec.place.machines.world_size
+        self._seen: dict[tuple[int, int, bool], tuple[int, int]] = {}
+        """Tensor-parallel size, samples of a micro-batch, recomputation → stages of the shortest pipeline that was
+        captured so, and the activations that its first stage held."""
 
     def by_cost(self) -> list[Candidate]:
         return sorted(self._candidates(), key=self.cost)
@@ -124,24 +127,39 @@ class Layouts:
         """Bytes of a number that is computed with."""
         return 4 if self._spec.workload.precision in (Precision.FP32, Precision.TF32) else 2
 
+    def learn(self, candidate: Candidate, activations: int) -> None:
+        """What the first stage of a captured layout kept of its forwards, at its peak."""
+        key = (candidate.parallel.tensor, candidate.batch_size, candidate.checkpointing)
+        stages = candidate.parallel.pipeline
+        if activations and (key not in self._seen or stages < self._seen[key][0]):
+            self._seen[key] = (stages, activations)
+
     def least(self, candidate: Candidate) -> float:
         """Parameters, gradients and Adam's states, and what forwards keep: no worst rank of the layout holds less.
 
         The first stage of a pipeline keeps its share for as many micro-batches as there are stages, so all of a
-        micro-batch's; of a tensor-parallel group, each keeps its part at least. What recomputation leaves is not known.
-        A pipeline's stage of FSDP has all of its blocks gathered.
+        micro-batch's, and what stands before the blocks once for each: a longer pipeline keeps no less than a shorter
+        one. Of a tensor-parallel group, each keeps its part at least. What recomputation leaves is known only of
+        captures. A pipeline's stage of FSDP has all of its blocks gathered. Gradients are there beside activations
+        where several micro-batches are summed, or where DDP's buckets hold them; else one comes as the other goes.
         """
         parallel, model = candidate.parallel, self._model
         if parallel.offload:
             return 0.0
-        kept = model.activations * candidate.batch_size / self._spec.workload.batch_size / parallel.tensor
+        kept = 0.0
+        if not candidate.checkpointing:
+            kept = model.activations * candidate.batch_size / self._spec.workload.batch_size / parallel.tensor
+        stages, seen = self._seen.get((parallel.tensor, candidate.batch_size, candidate.checkpointing), (0, 0))
+        if parallel.pipeline >= stages > 0:
+            kept = max(kept, seen)
         share = model.parameters / (parallel.tensor * parallel.pipeline)
         gathered = 0.0
         if parallel.data is DataParallel.FSDP2:
             gathered = share * self._wide / 4 if parallel.pipeline > 1 else 0.0
             share /= parallel.data_size(self._world)
         state = _ADAM if self._spec.workload.optimizer in (None, "adam", "adamw") else 0
-        return share * (2 + state) + gathered + (0.0 if candidate.checkpointing else kept)
+        stay = candidate.accumulation > 1 or parallel.data is DataParallel.DDP
+        return share * (1 + state) + gathered + (share + kept if stay else max(share, kept))
 
     def cost(self, candidate: Candidate) -> float:
         """Seconds of a step by the stated model."""

@@ -5,32 +5,47 @@ next, however costly, so that what fits by recomputing alone is found. Those who
 out by arithmetic, those that need more than one that did not fit are left out too, and so are costlier forms of a
 layout that fits.
 
-Where the model's blocks are alike, a layout is tried with few of them, twice, and extended to all: the peak of each
-phase of a step grows by the same bytes with every block, and what the allocator holds beside it is taken from the
-larger of the two. The cheapest layout that is said to fit was captured whole.
+Models whose layers are known to be alike (the zoo's, those of transformers) are captured by two shallow ones and give
+the figure of the whole one to the byte (`capture/growth.py`). Where a job's own blocks only look alike, a layout is
+tried with few of them, twice, and extended to all: by the same growth, or, where buckets of DDP reach over blocks, by
+arithmetic: the peak of each phase of a step grows by the same bytes with every block, and what the allocator holds
+beside it is taken from the larger of the two. The cheapest layout that is said to fit was captured whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from ..capture import capture
+from ..capture.growth import grow
 from ..devices import Gpu, find_gpu
 from ..errors import BadInput, TookTooLong
-from ..estimation import Estimate, Verdict, agreeing_chance, estimate_spec, find_estimator, load_interval
-from ..spec import DESCRIPTIONS, DataParallel, Parallel, Spec, Workload, takes_options
+from ..estimation import (
+    Estimate,
+    Verdict,
+    agreeing_chance,
+    estimate_rank,
+    estimate_spec,
+    find_estimator,
+    load_interval,
+)
+from ..spec import DESCRIPTIONS, DataParallel, JobKind, Parallel, Spec, Workload, options_of, takes_options
+from ..trace import Category
 from .confidence import check_confidence, fits
 from .layouts import Candidate, Layouts, ModelFacts
 
 __all__ = ["Candidate", "Plan", "PlannedLayout", "plan"]
 
-_FEW_BLOCKS = (6, 12)
+_FEW_BLOCKS = 6
 """FSDP gathers up to three blocks ahead, so that fewer would not show what a long model does."""
-_FEW_BLOCKS_OF_A_STAGE = (2, 4)
-"""A stage runs many micro-batches, and nothing in it looks ahead."""
+_KNOWN_LAYERS = (JobKind.ZOO, JobKind.HF, JobKind.CONFIG)
+"""Jobs whose capture itself extends two shallow models, where their layers are alike."""
+_DECIDED = ("parallel", "rank", "accumulation", "checkpointing", "blocks")
+"""Options that a plan chooses."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +93,7 @@ class Plan:
         return tuple(found)
 
 
-@takes_options(*DESCRIPTIONS, without=("parallel", "rank", "accumulation", "checkpointing", "blocks"))
+@takes_options(*DESCRIPTIONS, without=_DECIDED)
 def plan(job: Any, *, device: str, confidence: float = 0.95, captures: int = 8, **options: Any) -> Plan:
     """The layouts of a job over the GPUs of `device` (`8xa100-80gb`) that fit, the cheapest first.
 
@@ -114,6 +129,8 @@ class _Held:
     device_total: int
     p_oom: float
     fits: bool
+    activations: int
+    """At the peak; 0 where it is not known."""
 
 
 class _Search:
@@ -137,7 +154,7 @@ class _Search:
             elif len(self.tried) >= most:
                 self.untried += 1
             else:
-                self._try(candidate, layouts.cost(candidate))
+                self._try(candidate, layouts)
                 recomputing = dataclasses.replace(candidate, checkpointing=True)
                 if recomputing in waiting and not any(layout.fits for layout in self.tried):
                     waiting.remove(recomputing)
@@ -176,21 +193,19 @@ class _Search:
             for other in self._too_large
         )
 
-    def _try(self, candidate: Candidate, cost: float) -> None:
-        few = _FEW_BLOCKS if candidate.parallel.pipeline == 1 else _FEW_BLOCKS_OF_A_STAGE
-        to_a_stage = self._blocks // candidate.parallel.pipeline
-        whole = self._blocks % candidate.parallel.pipeline > 0 or to_a_stage <= few[1]
+    def _try(self, candidate: Candidate, layouts: Layouts) -> None:
+        stages = candidate.parallel.pipeline
+        few = self._blocks % stages > 0 or self._blocks // stages <= _few_blocks(candidate)[1]
+        is_known = self.spec.workload.job.kind in _KNOWN_LAYERS and candidate.parallel.data is not DataParallel.DDP
         try:
-            if whole:
-                held = self._whole(candidate)
-            else:
-                held = self._extended(candidate, few, to_a_stage)
+            held = self._whole(candidate) if few or is_known else self._extended(candidate)
         except TookTooLong:  # nothing is known of the layout then, and it must not look as if it were ruled out
             raise
         except BadInput:  # the model cannot be divided so; that the job itself is right was seen before
             self.left_out += 1
             return
-        self.tried.append(self._planned(candidate, cost, held, whole))
+        layouts.learn(candidate, held.activations)
+        self.tried.append(self._planned(candidate, layouts.cost(candidate), held, whole=few or is_known))
         if not held.fits:
             self._too_large.append(candidate)
 
@@ -206,34 +221,63 @@ class _Search:
                 return
 
     def _planned(self, candidate: Candidate, cost: float, held: _Held, whole: bool) -> PlannedLayout:
-        job, device = self.spec.workload.job.reference, self.spec.place.device.strip()
-        others = f" --precision {self.spec.workload.precision.value}"
-        if self.spec.workload.seq_len is not None:
-            others += f" --seq-len {self.spec.workload.seq_len}"
-        command = f"oomcast estimate {job} --device {device} {candidate.options()}{others}"
+        command = shlex.join(["oomcast", "estimate", *self._words(candidate)])
         return PlannedLayout(candidate, held.fits, held.device_total, held.p_oom, cost, command, whole)
+
+    def _words(self, candidate: Candidate) -> list[str]:
+        """The job, its layout, and whatever else the question says: the command must give the same answer."""
+        words = [self.spec.workload.job.reference, "--device", self.spec.place.device.strip(), *candidate.words()]
+        parts = zip((self.spec.workload, self.spec.place, self.spec.effort), DESCRIPTIONS, strict=True)
+        for part, description in parts:
+            for option in options_of(description):
+                value = getattr(part, option.name)
+                if value != option.default and option.name not in (*_DECIDED, "batch_size", "device"):
+                    words += option.words(value)
+        return words
 
     def _whole(self, candidate: Candidate) -> _Held:
         """Of a pipeline the first stage, the second, whose successors hold ever less, and the last, with the loss."""
         stages, held = candidate.parallel.pipeline, []
         for stage in sorted({0, min(1, stages - 1), stages - 1}):
-            answer = self._estimate(candidate, stage)
-            held.append(_Held(answer.device_total, answer.p_oom, fits(answer, self.confidence)))
+            held.append(self._held(self._estimate(candidate, stage)))
             if not held[-1].fits:
                 break
         return _worst(held)
 
-    def _extended(self, candidate: Candidate, few: tuple[int, int], to_a_stage: int) -> _Held:
+    def _extended(self, candidate: Candidate) -> _Held:
         """Of a pipeline the first stage and the last."""
         stages, held = candidate.parallel.pipeline, []
         for stage in sorted({0, stages - 1}):
-            short, longer = (self._estimate(candidate, stage, count * stages) for count in few)
-            held.append(_extend(short, longer, (to_a_stage - few[1]) / (few[1] - few[0]), self.confidence))
+            held.append(self._grown(candidate, stage) or self._by_arithmetic(candidate, stage))
             if not held[-1].fits:
                 break
         return _worst(held)
 
+    def _grown(self, candidate: Candidate, stage: int) -> _Held | None:
+        """From two shallow models that differ by a block for each stage; None where they do not tell the rest."""
+        if candidate.parallel.data is DataParallel.DDP:
+            return None
+        stages = candidate.parallel.pipeline
+        specs = [self._spec_of(candidate, stage, count * stages) for count in (_FEW_BLOCKS, _FEW_BLOCKS + 1)]
+        self.captures += len(specs)
+        shallow, deeper = map(capture, specs)
+        trace = grow(shallow, deeper, self._blocks // stages - _FEW_BLOCKS - 1)
+        return None if trace is None else self._held(estimate_rank(specs[1], trace))
+
+    def _by_arithmetic(self, candidate: Candidate, stage: int) -> _Held:
+        stages, few = candidate.parallel.pipeline, _few_blocks(candidate)
+        short, longer = (self._estimate(candidate, stage, count * stages) for count in few)
+        return _extend(short, longer, (self._blocks // stages - few[1]) / (few[1] - few[0]), self.confidence)
+
+    def _held(self, answer: Estimate) -> _Held:
+        kept = answer.breakdown[Category.ACTIVATION.value]
+        return _Held(answer.device_total, answer.p_oom, fits(answer, self.confidence), kept)
+
     def _estimate(self, candidate: Candidate, stage: int, blocks: int | None = None) -> Estimate:
+        self.captures += 1
+        return estimate_spec(self._spec_of(candidate, stage, blocks), find_estimator("simulator"))
+
+    def _spec_of(self, candidate: Candidate, stage: int, blocks: int | None) -> Spec:
         parallel = candidate.parallel
         rank = stage * (self.spec.place.machines.world_size // parallel.pipeline)
         workload = dataclasses.replace(
@@ -245,14 +289,23 @@ class _Search:
             checkpointing=candidate.checkpointing,
             blocks=blocks,
         )
-        self.captures += 1
-        return estimate_spec(self.spec.with_workload(workload).with_place(rank=rank), find_estimator("simulator"))
+        return self.spec.with_workload(workload).with_place(rank=rank)
 
 
-def _worst(ranks: list[_Held]) -> _Held:
-    """One that does not fit ends the search, so the others may not be known then."""
+def _few_blocks(candidate: Candidate) -> tuple[int, int]:
+    """How many a stage has in the two models that are extended by arithmetic."""
+    if candidate.parallel.pipeline > 1 and candidate.parallel.data is DataParallel.DDP:
+        return 2, 4  # a stage runs many micro-batches, and nothing in it looks ahead
+    return _FEW_BLOCKS, 2 * _FEW_BLOCKS
+
+
+def _worst(stages: list[_Held]) -> _Held:
+    """One that does not fit ends the search, so the others may not be known then; the activations are the first's."""
     return _Held(
-        max(rank.device_total for rank in ranks), max(rank.p_oom for rank in ranks), all(rank.fits for rank in ranks)
+        max(stage.device_total for stage in stages),
+        max(stage.p_oom for stage in stages),
+        all(stage.fits for stage in stages),
+        stages[0].activations,
     )
 
 
@@ -273,4 +326,4 @@ def _extend(short: Estimate, longer: Estimate, times: float, confidence: float) 
     runs = needed <= longer.device_usable
     p_oom = agreeing_chance(interval.chance_above(needed, longer.device_usable), runs)
     sure = dataclasses.replace(longer, verdict=Verdict.FITS if runs else Verdict.OOM, p_oom=p_oom)
-    return _Held(longer.device_total - longer.peak_reserved + reserved, p_oom, fits(sure, confidence))
+    return _Held(longer.device_total - longer.peak_reserved + reserved, p_oom, fits(sure, confidence), 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +32,10 @@ def grow(shallow: Trace, deeper: Trace, rounds: int, layers: int = 1) -> Trace |
 
     `layers`: how many layers a round has. None where the two traces do not tell it.
     """
-    same = ("assumptions", "versions", "script", "settings")
-    if any(getattr(shallow, name) != getattr(deeper, name) for name in same):
+    if any(getattr(shallow, name) != getattr(deeper, name) for name in ("versions", "script", "settings")):
+        return None
+    assumptions = _sentences(shallow.assumptions, deeper.assumptions, rounds)
+    if assumptions is None:
         return None
     if any(event.kind is EventKind.LET_GO for event in deeper.events):
         return None  # what waits for other streams comes back after a number of operators, not of rounds
@@ -58,12 +61,33 @@ def grow(shallow: Trace, deeper: Trace, rounds: int, layers: int = 1) -> Trace |
     unsupported = {
         name: count + (count - shallow.unsupported.get(name, 0)) * rounds for name, count in deeper.unsupported.items()
     }
-    trace = dataclasses.replace(deeper, unsupported=unsupported, **grown)
+    trace = dataclasses.replace(deeper, unsupported=unsupported, assumptions=assumptions, **grown)
     try:
         verify(trace)
     except BrokenTrace:
         return None
     return trace
+
+
+def _sentences(shallow: tuple[str, ...], deeper: tuple[str, ...], rounds: int) -> tuple[str, ...] | None:
+    """What is assumed of the deep network: the same sentences, whose counts (of layers, of blocks) grow alike.
+
+    None where something else differs, such as bytes, which are rounded.
+    """
+    if len(shallow) != len(deeper):
+        return None
+    grown = []
+    for before, after in zip(shallow, deeper, strict=True):
+        few, more = (re.split(r"(\d[\d.,]*\d|\d)", sentence) for sentence in (before, after))
+        if few[::2] != more[::2]:
+            return None
+        for place in range(1, len(more), 2):
+            if few[place] != more[place]:
+                if not (few[place].isdecimal() and more[place].isdecimal()):
+                    return None
+                more[place] = str(int(more[place]) + (int(more[place]) - int(few[place])) * rounds)
+        grown.append("".join(more))
+    return tuple(grown)
 
 
 # -------- A trace as a sequence of tokens
@@ -351,11 +375,15 @@ class _Plan:
             grows = begin - (before[len(before) // 2] - (len(before) // 2) * step)
             wrong = [turn for turn, value in enumerate(values) if value != begin + turn * step]
             wrong += [turn for turn, value in enumerate(before) if value != begin - grows + turn * step]
-            if wrong or step not in (0, self.layers, -self.layers) or grows not in (0, self.layers):
+            if wrong or step not in (0, self.layers, -self.layers) or not self._is_growth(grows):
                 return (1, 0) if 0 in wrong else (0, 1)
             rule.append((begin, step, grows))
         self._names[number, place] = rule
         return None
+
+    def _is_growth(self, grows: int) -> bool:
+        """A whole number of rounds: in a later stage of a pipeline, those of the stages before it come on top."""
+        return grows >= 0 and grows % self.layers == 0
 
     def _learn_outside(self) -> None:
         for place, item in self._items[1].items():
@@ -369,7 +397,7 @@ class _Plan:
             elif item.kind == EventKind.ALLOCATE:
                 numbers = zip(self.tape.numbers[item.block], self._tapes[0].numbers[before.block], strict=True)
                 grows = [number - earlier for number, earlier in numbers]
-                self.failed |= any(growth not in (0, self.layers) for growth in grows)
+                self.failed |= not all(map(self._is_growth, grows))
                 self._grows[place.place] = grows
 
     # -- the deep trace ---------------------------------------------------------------------------------------------

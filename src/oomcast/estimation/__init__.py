@@ -29,7 +29,16 @@ from .interval import (
     load_interval,
 )
 from .running import DEFAULT_DEVICE, run
-from .simulator import ACCEPTED_RISK, Simulation, Simulator, bounds_of, constants_of, estimate_trace, target_of
+from .simulator import (
+    ACCEPTED_RISK,
+    Simulation,
+    Simulator,
+    bounds_of,
+    constants_of,
+    estimate_rank,
+    estimate_trace,
+    target_of,
+)
 from .target import Target
 
 __all__ = [
@@ -60,6 +69,7 @@ __all__ = [
     "calibrations_folder",
     "constants_of",
     "estimate",
+    "estimate_rank",
     "estimate_spec",
     "estimate_trace",
     "estimator_names",

@@ -46,6 +46,7 @@ __all__ = [
     "Simulator",
     "bounds_of",
     "constants_of",
+    "estimate_rank",
     "estimate_trace",
     "peak_moment",
     "target_of",
@@ -70,30 +71,25 @@ class Simulator(Estimator):
     name = "simulator"
 
     def estimate(self, spec: Spec, options: Any) -> Estimate:
-        target = target_of(spec)
+        target = target_of(spec)  # before anything is captured: what is wrong with the place is told at once
         if spec.place.machines.world_size > 1:
-            return _worst_of_the_ranks(spec, target)
+            return _worst_of_the_ranks(spec)
         return estimate_trace(capture(spec), target, keep_history=spec.effort.keep_history)
 
     def estimate_trace(self, trace: Trace, target: Target, options: Any = None) -> Estimate:
         return estimate_trace(trace, target)
 
 
-def _worst_of_the_ranks(spec: Spec, target: Target) -> Estimate:
-    """Each kind of rank is captured once; the answer is the one that needs most, with the table of all."""
+def estimate_rank(spec: Spec, trace: Trace) -> Estimate:
+    """The Estimate of one rank of several GPUs, whose Trace is known: what its groups of ranks hold comes on top."""
+    target = target_of(spec)
     communication = nccl_bytes(target.gpu, communicators(spec))
-    answers = [
-        (
-            kind,
-            estimate_trace(
-                capture(spec.with_place(rank=kind.rank)),
-                target,
-                keep_history=spec.effort.keep_history,
-                communication=communication,
-            ),
-        )
-        for kind in kinds_of_ranks(spec)
-    ]
+    return estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
+
+
+def _worst_of_the_ranks(spec: Spec) -> Estimate:
+    """Each kind of rank is captured once; the answer is the one that needs most, with the table of all."""
+    answers = [(kind, estimate_rank(spec, capture(spec.with_place(rank=kind.rank)))) for kind in kinds_of_ranks(spec)]
     _, worst = max(answers, key=lambda pair: pair[1].device_total)
     ranks = tuple(
         RankEstimate(

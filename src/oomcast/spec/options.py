@@ -236,6 +236,14 @@ class Option(NamedTuple):
     left_out_by_default: bool
     """Plain data leaves it out while it has its default, as data that was written before the option existed does."""
 
+    def words(self, value: Any) -> list[str]:
+        """A value of it as a command line has it; nothing where only Python has the option."""
+        switch = next((flag for flag in self.flags if flag.value is not None and flag.value == value), None)
+        if switch is not None:
+            return [switch.name]
+        flag = next((flag for flag in self.flags if flag.value is None), None)
+        return [] if flag is None else [flag.name, self.kind.spell(value)]
+
 
 def option(
     default: Any,

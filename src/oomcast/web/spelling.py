@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
-from ..spec import Option
 from .questions import OFFERED, Question
 
 __all__ = ["as_command_line", "as_python"]
@@ -16,16 +14,8 @@ def as_command_line(question: Question) -> str:
     known = {option.name: option for option in OFFERED}
     words = ["oomcast", "estimate", question.job]
     for name, plain in question.options.items():
-        words += _words(known[name], known[name].kind.read(plain))
+        words += known[name].words(known[name].kind.read(plain))
     return shlex.join(words)
-
-
-def _words(option: Option, value: Any) -> list[str]:
-    switch = next((flag for flag in option.flags if flag.value is not None and flag.value == value), None)
-    if switch is not None:
-        return [switch.name]
-    flag = next((flag for flag in option.flags if flag.value is None), None)
-    return [] if flag is None else [flag.name, option.kind.spell(value)]
 
 
 def as_python(question: Question) -> str:

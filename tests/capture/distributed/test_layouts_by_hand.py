@@ -7,6 +7,7 @@ bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's t
 from __future__ import annotations
 
 import importlib.util
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 
 import oomcast
 from oomcast.estimation import Estimate
+from oomcast.units import MiB
 
 WIDTH, BLOCKS, RANKS = 1024, 8, 8
 B = 4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
@@ -110,6 +112,16 @@ def test_fsdp2_offloaded_holds_no_states() -> None:
     assert tensors(answer) < 5 * B
 
 
+@pytest.mark.parametrize("layout", ["fsdp2,offload", "fsdp,offload"])
+def test_what_is_offloaded_is_told_for_each_node(layout: str) -> None:
+    """Two nodes of four GPUs: on each, half of the parameters, the gradients and two states."""
+    answer = ask(layout, device="2x4xh100-80gb")
+    (sentence,) = (text for text in answer.assumptions if text.startswith("offload:"))
+    found = re.search(r"the host of 4 ranks holds ([\d.]+) MiB", sentence)
+    assert found is not None
+    assert close(float(found[1]) * MiB, 4 * P / 2)
+
+
 @pytest.fixture(scope="module")
 def fsdp() -> Estimate:
     return ask("fsdp")
@@ -190,6 +202,31 @@ def test_heads_that_cannot_be_shared_are_told() -> None:
     )
     with pytest.raises(oomcast.errors.BadInput, match="tp=4 does not divide the 6 heads of 0; choose a divisor"):
         oomcast.estimate(job, batch_size=4, device="4xh100-80gb", parallel="tp=4")
+
+
+class Tied(nn.Module):
+    """The head is the embedding's weight, used outside of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, WIDTH)
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(self.blocks(self.tokens(x)), self.tokens.weight)
+
+
+def test_a_weight_that_is_used_outside_of_its_layer() -> None:
+    """It stays whole; where a plan or a pipeline takes it away, that is told."""
+    job = SimpleNamespace(model=Tied, batch=lambda size: torch.zeros(size, 4, dtype=torch.long), loss=loss)
+    answer = oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="tp=2")
+    table = 4 * 256 * WIDTH
+    assert close(answer.breakdown["parameter"], 2 * B / 2 + table)
+    with pytest.raises(oomcast.errors.BadInput, match="a stage reads the weight of a layer that another stage has"):
+        oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="pp=2", rank=1)
+    job.tensor_parallel_plan = lambda model: {"tokens": "embedding_rowwise"}
+    with pytest.raises(oomcast.errors.BadInput, match=r"a weight that is cut .* is used outside of its layer"):
+        oomcast.estimate(job, batch_size=4, device="2xh100-80gb", parallel="tp=2")
 
 
 def test_searches_ask_for_one_rank() -> None:

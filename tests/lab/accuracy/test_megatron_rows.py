@@ -90,3 +90,19 @@ def test_old_records_of_deterministic_runs_had_no_flash_attention(
     assert isinstance(case, Case)
     assert case.script is not None
     assert json.loads(case.script.line[-1]).get("attention_backend") == backend
+
+
+@needs_megatron
+@pytest.mark.parametrize(
+    ("environment", "steps", "backend"),
+    [("lts", "21", "unfused"), ("lts", "100", None), ("dev", "21", None)],
+)
+def test_an_old_record_ran_unfused_where_it_was_deterministic(
+    environment: str, steps: str, backend: str | None
+) -> None:
+    """Files of the image of then have a value for every fifth step."""
+    arguments = {"--deterministic-mode": True, "--train-iters": 100}
+    case = read_megatron(row(arguments, environment=environment, steps=steps))
+    assert isinstance(case, Case)
+    assert case.script is not None
+    assert json.loads(read_launch(case.script.line).arguments[0]).get("attention_backend") == backend

@@ -6,6 +6,8 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 
+import torch
+
 from ...devices import find_gpu, stack_of
 from ...errors import BadInput, CaptureFailed, OomcastError
 from ...spec import JobKind, JobPhase, Spec
@@ -19,6 +21,10 @@ from .machine import VirtualGpu, virtual_gpu
 from .training import run_training
 
 __all__ = ["capture_here"]
+
+
+_MIXED = "got mixed torch.Tensor and DTensor"
+"""What DTensor says of an operator that gets a part of a tensor and a whole one."""
 
 
 class _CompiledCodeFailed(Exception):
@@ -51,10 +57,16 @@ def _grown(spec: Spec) -> Trace | None:
         layers = layers_of_job(spec.workload)
     if layers is None:
         return None
+    # Some sizes depend on the batch's values, which are drawn: all depths see the same.
+    drawn = torch.get_rng_state()
     try:
-        shallow, deeper = (_captured(spec, layers=depth) for depth in (layers.shallow, layers.deeper))
+        shallow = _captured(spec, layers=layers.shallow)
+        torch.set_rng_state(drawn)
+        deeper = _captured(spec, layers=layers.deeper)
     except Exception:
         return None
+    finally:
+        torch.set_rng_state(drawn)
     return grow(shallow, deeper, layers.further_rounds, layers.period)
 
 
@@ -101,6 +113,11 @@ def _telling_why_it_failed(virtual: VirtualGpu) -> Iterator[None]:
     except Exception as error:
         if virtual.compiled.is_used:
             raise _CompiledCodeFailed(first_sentence(error)[:200].rstrip(".")) from error
+        if _MIXED in str(error):
+            raise BadInput(
+                "tp was asked for, but a weight that is cut over the GPUs is used outside of its layer; write "
+                "tensor_parallel_plan(model) in the job, with the layers that may be cut."
+            ) from error
         if virtual.recorder.values.last_stand_in:
             note_stand_in(error, virtual.recorder.values.last_stand_in)
         raise

@@ -80,6 +80,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     batches = job.batches()
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         _run_stage(virtual, job, workload, steps, steps.stage)
+        _tell_host(steps, spread)
         virtual.job_ends()
         return
     # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
@@ -118,6 +119,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             steps.zero_grad(workload.set_to_none)
         if workload.training_loop is not TrainingLoop.HF_TRAINER:
             _empty_cache(workload, step + 1)
+    _tell_host(steps, spread)
     del shared
     virtual.job_ends()
 
@@ -125,6 +127,12 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
 def _empty_cache(workload: Workload, steps_done: int) -> None:
     if workload.empty_cache_steps is not None and steps_done % workload.empty_cache_steps == 0:
         torch.cuda.empty_cache()
+
+
+def _tell_host(steps: Steps, spread: Spread | None) -> None:
+    """What was put off to the host's memory is told, where torch's own wrappers did it."""
+    if spread is not None and isinstance(steps, _PlainSteps):
+        spread.tell_host(steps.model, steps.optimizer)
 
 
 def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:

@@ -49,9 +49,19 @@ class _Seen:
 class _Hollow(nn.Module):
     """In the place of a module of another stage: its result's shape, without memory."""
 
-    def __init__(self, result: Any = None) -> None:
+    def __init__(self, result: Any = None, held: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.result = result
+        self.held = held
+        """Names of the parameters and buffers that the module itself had."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("held", ()):
+            raise BadInput(
+                f"pp was asked for, but a stage reads the {name} of a layer that another stage has, outside of that "
+                "layer; give each its own, like a head with a weight that is tied to the embedding's."
+            )
+        return super().__getattr__(name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return tree_map(_without_memory, self.result, is_leaf=lambda item: isinstance(item, _Form))
@@ -171,15 +181,20 @@ def cut_stages(model: nn.Module, number: int, count: int, run: Callable[[nn.Modu
     for place, block in enumerate(blocks):
         if place not in own:
             hollow[id(block)] = _PassedBlock(seen.in_tuple, ends=place == own.stop)
-    if number > 0:
-        hollow.update((one, _Hollow(seen.results.get(one))) for one in seen.before)
-    if number < count - 1:
-        hollow.update((one, _Hollow()) for one in seen.after)
+    for module in model.modules():
+        if number > 0 and id(module) in seen.before:
+            hollow[id(module)] = _Hollow(seen.results.get(id(module)), _held(module))
+        if number < count - 1 and id(module) in seen.after:
+            hollow[id(module)] = _Hollow(held=_held(module))
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in hollow:
                 setattr(parent, name, hollow[id(child)])
     return Stage(model, number, count, seen, blocks[own.start])
+
+
+def _held(module: nn.Module) -> frozenset[str]:
+    return frozenset((*module._parameters, *module._buffers))
 
 
 def _look(model: nn.Module, blocks: list[nn.Module], run: Callable[[nn.Module], Any]) -> _Seen:

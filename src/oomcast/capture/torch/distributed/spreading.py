@@ -27,11 +27,13 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
 from ....errors import BadInput
 from ....spec import DataParallel, Parallel, Precision, Workload
+from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences
@@ -178,6 +180,20 @@ class Spread:
             model.to(device)
         return model
 
+    def tell_host(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """After the last step: what the ranks of a node hold on their host, where `offload` put it there."""
+        if not self.parallel.offload:
+            return
+        parameters = list(model.parameters())
+        states = (value for state in optimizer.state.values() for value in state.values())
+        # A gradient is as large as its parameter; the last ones may have been let go.
+        held = 2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states))
+        ranks = min(self.world.gpus_per_node, self.world.size)
+        self.assume(
+            f"offload: the host of {ranks} ranks holds {format_bytes(ranks * held)} of parameters, gradients and "
+            "optimizer states, beside what the processes themselves take"
+        )
+
     def _fsdp(self, model: nn.Module) -> nn.Module:
         half = _HALF.get(self.precision)
         kinds = {type(block) for block in self._units(model)}
@@ -195,6 +211,14 @@ class Spread:
             device_id=torch.device("cuda", self.world.local_rank),
             use_orig_params=True,
         )
+
+
+def _bytes_on_host(value: Any) -> int:
+    """Of this rank's part, where the tensor is divided."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    local = value.to_local() if isinstance(value, DTensor) else value
+    return local.numel() * local.element_size() if local.device.type == "cpu" else 0
 
 
 def _without_weights(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -101,7 +101,8 @@ def _expanded(plan: Mapping[str, Any], modules: Mapping[str, nn.Module], *, stri
 
 
 def _vocabulary(modules: Mapping[str, nn.Module], inside: set[int]) -> dict[str, str]:
-    """The largest embedding and the head that has as many outputs."""
+    """The largest embedding and the head that has as many outputs. Where there is none, the model may use the
+    embedding's own weight for it, outside of the layer, where DTensor does not follow: it stays whole."""
     tables = {n: m for n, m in modules.items() if isinstance(m, nn.Embedding) and id(m) not in inside}
     if not tables:
         return {}
@@ -113,7 +114,7 @@ def _vocabulary(modules: Mapping[str, nn.Module], inside: set[int]) -> dict[str,
         and id(module) not in inside
         and module.out_features == tables[table].num_embeddings
     ]
-    return {table: "embedding_rowwise", **dict.fromkeys(heads[-1:], "colwise_gather_output")}
+    return {table: "embedding_rowwise", heads[-1]: "colwise_gather_output"} if heads else {}
 
 
 def _without_tied(model: nn.Module, plan: dict[str, Any]) -> dict[str, Any]:

@@ -1,46 +1,56 @@
-"""Models of transformers whose layers are alike: which depths tell everything about the whole (`capture/growth.py`).
+"""Models of transformers and of the zoo whose layers are alike: which depths tell everything about the whole
+(`capture/growth.py`).
 
 The whole model is built on torch's meta device, which costs little, and its layers are compared: classes, parameters,
 buffers, plain attributes, and what the configuration lists for each layer. Only where they repeat from some layer to
-the last, and two shallow models have the same layers at their beginning, is there an answer.
+the last, and two shallow models have the same layers at their beginning, is there an answer. Whether a model treats
+equal layers alike must be known of its code: of a user's own model it is not.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from oomcast.spec import JobPhase, Objective, Workload
+from oomcast.spec import DataParallel, JobPhase, Objective, Parallel, Workload
 
-__all__ = ["EqualLayers", "equal_layers", "with_layers"]
+from ..blocks import repeated_blocks
+
+__all__ = ["EqualLayers", "equal_blocks", "equal_layers", "with_layers"]
 
 _ROUNDS = 4
 """Of the layers that repeat, in the shallower model. What may differ at the ends of loops, and rounds that agree."""
+_ROUNDS_OF_FSDP = 6
+"""It gathers ahead, and reduces behind: more rounds at the ends differ."""
 _WORTH_IT = 0.7
 """Both shallow models together have fewer layers than this share of the whole one."""
 _PLAIN = (bool, int, float, str, type(None))
+_LAYER_BY_LAYER = (None, DataParallel.FSDP2)
+"""The others have buckets that begin in one layer and end in another, or blocks whose reuse other streams delay."""
 
 
 class EqualLayers(NamedTuple):
     shallow: int
     """Layers of the shallower model."""
     period: int
-    """After how many layers they repeat: the deeper model has so many more."""
+    """After how many layers they repeat."""
     total: int
+    stages: int = 1
+    """Of a pipeline: each has its share of the layers, and in the deeper model one period more."""
 
     @property
     def deeper(self) -> int:
-        return self.shallow + self.period
+        return self.shallow + self.period * self.stages
 
     @property
     def further_rounds(self) -> int:
-        """That the whole model has more than the deeper one."""
-        return (self.total - self.deeper) // self.period
+        """That the whole model has more than the deeper one, or a stage of it."""
+        return (self.total - self.deeper) // (self.period * self.stages)
 
 
 def equal_layers(model_class: Any, config: Any, workload: Workload) -> EqualLayers | None:
@@ -50,7 +60,7 @@ def equal_layers(model_class: Any, config: Any, workload: Workload) -> EqualLaye
         return None
     try:
         kinds = _kinds(model_class, config, total)
-        found = None if kinds is None else _depths(kinds)
+        found = None if kinds is None else _depths(kinds, workload.parallel)
         if found is None or kinds is None:
             return None
         for layers in (found.shallow, found.deeper):
@@ -59,6 +69,18 @@ def equal_layers(model_class: Any, config: Any, workload: Workload) -> EqualLaye
     except Exception:  # code of a library on a device that it does not expect: the whole model is captured instead
         return None
     return found
+
+
+def equal_blocks(build: Callable[[], nn.Module], workload: Workload) -> EqualLayers | None:
+    """The same for a model of the zoo: its repeated blocks, where they stand in one list."""
+    if not _treats_layers_alike(workload):
+        return None
+    with torch.device("meta"):
+        model = build()
+    blocks = repeated_blocks(model)
+    if not any(len(blocks) > 0 and list(parent.children()) == blocks for parent in model.modules()):
+        return None
+    return _depths([tuple(_attributes(block)) for block in blocks], workload.parallel)
 
 
 def with_layers(config: Any, layers: int) -> Any:
@@ -73,7 +95,9 @@ def with_layers(config: Any, layers: int) -> Any:
 
 
 def _treats_layers_alike(workload: Workload) -> bool:
-    if workload.phase is not JobPhase.TRAINING or workload.parallel is not None or workload.compile is not None:
+    if workload.phase is not JobPhase.TRAINING or workload.compile is not None or workload.blocks is not None:
+        return False
+    if workload.parallel is not None and workload.parallel.data not in _LAYER_BY_LAYER:
         return False
     if (
         workload.objective is Objective.GRPO
@@ -94,18 +118,30 @@ def _names_no_layer(name: str, value: Any) -> bool:
     return "layer" not in name if not isinstance(value, str) else value == "all-linear" or "modules" not in name
 
 
-def _depths(kinds: list[Any]) -> EqualLayers | None:
+def _depths(kinds: list[Any], parallel: Parallel | None) -> EqualLayers | None:
     total = len(kinds)
+    rounds = _ROUNDS if parallel is None or parallel.data is not DataParallel.FSDP2 else _ROUNDS_OF_FSDP
+    if parallel is not None and parallel.pipeline > 1:
+        return _depths_of_stages(kinds, parallel.pipeline, rounds)
     for period in range(1, total // 2):
         first = total - period
         while first > 0 and kinds[first - 1] == kinds[first - 1 + period]:
             first -= 1
         # A whole number of rounds stands behind the layers that are counted by themselves.
         first += (total - first) % period
-        shallow = first + _ROUNDS * period
+        shallow = first + rounds * period
         if 2 * shallow + period < _WORTH_IT * total:
             return EqualLayers(shallow, period, total)
     return None
+
+
+def _depths_of_stages(kinds: list[Any], stages: int, rounds: int) -> EqualLayers | None:
+    """Only where all layers are equal: each stage then has the same."""
+    total = len(kinds)
+    if total % stages or any(kind != kinds[0] for kind in kinds):
+        return None
+    found = EqualLayers(rounds * stages, 1, total, stages)
+    return found if found.shallow + found.deeper < _WORTH_IT * total else None
 
 
 def _kinds(model_class: Any, config: Any, total: int) -> list[Any] | None:

@@ -9,12 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from oomcast import zoo
 from oomcast.errors import BadInput
 from oomcast.spec import JobKind, Workload
 
 from ...frameworks import check_framework
-from .equal_layers import EqualLayers
+from ..blocks import keep_first_blocks
+from .equal_layers import EqualLayers, equal_blocks
 from .hf import hf_layers, load_hf
 from .loaded import LoadedJob, call_batch
 from .tuned import check_tuning
@@ -74,6 +77,8 @@ def layers_of_job(workload: Workload) -> EqualLayers | None:
     if workload.job.kind in (JobKind.HF, JobKind.CONFIG):
         check_tuning(workload)
         return hf_layers(_hf_name(workload), workload)
+    if workload.job.kind is JobKind.ZOO:
+        return equal_blocks(zoo.find(workload.job.name).load().model, workload)
     return None
 
 
@@ -100,4 +105,11 @@ def load_job(workload: Workload, layers: int | None = None) -> LoadedJob:
         return load_hf(_hf_name(workload), workload, layers)
     entry = zoo.find(job.name).load()
     batch = partial(call_batch, entry.batch, workload.batch_size, workload.input_shape, workload.seq_len)
-    return LoadedJob(entry.model, batch, entry.loss)
+    return LoadedJob(partial(_first_blocks, entry.model, layers), batch, entry.loss)
+
+
+def _first_blocks(build: Callable[[], nn.Module], layers: int | None) -> nn.Module:
+    model = build()
+    if layers is not None:
+        keep_first_blocks(model, layers)
+    return model
