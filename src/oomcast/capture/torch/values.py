@@ -155,7 +155,8 @@ class Values:
 
     @staticmethod
     def integer_for(tensor: torch.Tensor) -> int:
-        """A stand-in for integers that are not known: the largest that a maximum can be, since sizes are made of it; else 1, or 0 where no index is larger."""
+        """A stand-in for integers that are not known: of a maximum the largest that it can be, since sizes are made of
+        it; else 1, or 0 where no index is larger."""
         bound = largest_value(tensor)
         if bound is None:
             return 1
