@@ -223,3 +223,23 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
             main(arguments)
         assert left.value.code == 0
     assert "Exit codes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "is_kept"), [((), False), (("--writes",), True), (("--write-files",), True)])
+def test_what_a_script_writes_is_kept_where_that_is_asked_for(
+    tmp_path: Path, words: tuple[str, ...], is_kept: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, torch\n"
+        "model = torch.nn.Linear(8, 8).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(2):\n"
+        "    model(torch.ones(4, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "open(sys.argv[1], 'w').write('done')\n"
+    )
+    log = tmp_path / "log.txt"
+    assert run("run", "--device", "a100-40gb", *words, "--json", "--", script, log) == 0
+    assert json.loads(capsys.readouterr().out)["script"]["optimizer_steps"] == 2
+    assert log.exists() is is_kept

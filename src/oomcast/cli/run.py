@@ -32,6 +32,9 @@ def add_to(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser, SCRIPT_DESCRIPTIONS)
+    parser.add_argument(
+        "--writes", dest="write_files", action="store_true", default=argparse.SUPPRESS, help="short for --write-files"
+    )
     add_report_options(parser)
     parser.add_argument(
         "line",

@@ -82,7 +82,7 @@ class Effort:
     time_limit: float = option(
         300.0,
         Number("time limit", most=1e9, unit=" seconds"),
-        help="seconds for the capture (default: 300)",
+        help="seconds for the capture (default: 300; of a script 60)",
         metavar="S",
     )
     memory_limit: int | None = option(
