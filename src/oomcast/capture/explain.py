@@ -67,11 +67,17 @@ def failed_job(error: BaseException, spec: Spec, kind: str = "") -> JobFailed:
     lines = users_lines(error.__traceback__)
     what = "raised" if _is_the_users(spec) and lines else "rejects this configuration:"
     sentence = f"{spec.workload.job.reference} {what} {kind or type(error).__name__}: {first_sentence(error)}"
+    hints = []
     if _is_for_want_of_permission(error) and not spec.effort.write_files:
-        sentence += "; while it is estimated, a job changes no files; --write-files lets it"
+        hints.append("while it is estimated, a job changes no files; --write-files lets it")
+    parallel = spec.workload.parallel
+    if parallel is not None and parallel.context > 1:
+        hints.append(f"cp={parallel.context} cuts dimension 1 of the batch's tensors, which must be their sequence")
     where = error.__dict__.get(_STAND_IN)
     if where:
-        sentence += f"; the value read{where} is not known without data, and what stands in for it may be why"
+        hints.append(f"the value read{where} is not known without data, and what stands in for it may be why")
+    if hints:
+        sentence = "; ".join([sentence.rstrip("."), *hints])
     return JobFailed(sentence, lines)
 
 

@@ -270,6 +270,11 @@ def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) 
     assert words in str(refused.value)
 
 
+def test_what_has_no_sequences_cannot_be_cut_along_them() -> None:
+    with pytest.raises(oomcast.errors.JobFailed, match="cp=2 cuts dimension 1 of the batch's tensors, which must be"):
+        ask("cp=2", "2xh100-80gb")
+
+
 def decoder(length: int, layers: int) -> SimpleNamespace:
     """Wide enough for its activations to be nearly all that is held."""
 
