@@ -261,7 +261,7 @@ def test_the_stages_of_a_pipeline_are_told_each() -> None:
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
         ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
         ({"parallel": "cp=2,pp=2", "device": "4xh100-80gb"}, "cp=N beside pp=N is not offered"),
-        ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is not offered for job files yet"),
+        ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is offered for job files beside fsdp2 alone"),
     ],
 )
 def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) -> None:

@@ -84,7 +84,8 @@ def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) ->
 
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
             contexts.enter_context(join_world(virtual, world))
-            spread = Spread(workload.parallel, world, workload.precision, virtual.ledger.assume)
+            ledger, values = virtual.ledger, virtual.recorder.values
+            spread = Spread(workload.parallel, world, workload.precision, ledger.assume, values.know)
         if workload.phase is JobPhase.TRAINING:
             run_training(virtual, load_job(workload, layers), workload, spread)
         elif spread is not None:

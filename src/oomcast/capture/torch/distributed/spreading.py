@@ -7,7 +7,7 @@ own mixed precision is used (parameters gathered in 16 bits, gradients reduced i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences
+from .expert_parallel import share_experts
 from .pipeline import Stage, cut_stages
 from .tensor_parallel import cut_tensors
 from .world import World
@@ -54,6 +55,8 @@ class Spread:
     world: World
     precision: Precision
     assume: Callable[[str], None]
+    know: Callable[[Any, torch.Tensor], None]
+    """Told the values of a tensor, where what it holds is assumed."""
 
     def start(self) -> None:
         """As a script of torchrun begins."""
@@ -84,7 +87,9 @@ class Spread:
         sizes = {
             "pp": parallel.pipeline,
             "replicate": parallel.replicate,
-            "shard": data // parallel.replicate,
+            # Experts are shared within a group, and sharded over the groups; all else is sharded over both.
+            **({"shard": data // parallel.replicate} if parallel.expert == 1 else {}),
+            **({"groups": data // parallel.expert, "ep": parallel.expert} if parallel.expert > 1 else {}),
             "cp": parallel.context,
             "tp": parallel.tensor,
         }
@@ -104,11 +109,13 @@ class Spread:
         self._refuse()
         mesh = self.mesh()
         data = self.parallel.data
-        unbuilt = _without_weights(model) if self.parallel.tensor > 1 and data is DataParallel.FSDP2 else None
+        is_cut = self.parallel.tensor > 1 or self.parallel.expert > 1
+        unbuilt = _without_weights(model) if is_cut and data is DataParallel.FSDP2 else None
         if self.parallel.tensor > 1:
             self.assume(cut_tensors(model, mesh["tp"], plan_of_job))
         if data is DataParallel.FSDP2:
-            return self._fsdp2(model, mesh, unbuilt)
+            experts = share_experts(model, mesh["ep"], mesh["tp"], self.know) if self.parallel.expert > 1 else []
+            return self._fsdp2(model, mesh, unbuilt, experts)
         if data is DataParallel.FSDP:
             return self._fsdp(model)
         if self.parallel.tensor > 1:
@@ -125,8 +132,12 @@ class Spread:
             raise BadInput(
                 "cp=N beside pp=N is not offered for job files; run a script that uses both: oomcast run -- …"
             )
-        if self.parallel.expert > 1:
-            raise BadInput("ep=N is not offered for job files yet; run a script that uses it: oomcast run -- …")
+        beside = self.parallel.model_size * self.parallel.replicate
+        if self.parallel.expert > 1 and (self.parallel.data is not DataParallel.FSDP2 or beside > 1):
+            raise BadInput(
+                "ep=N is offered for job files beside fsdp2 alone; write fsdp2,ep=N, or run a script that uses more: "
+                "oomcast run -- …"
+            )
 
     def sequences(self, batch: Any) -> AbstractContextManager[None]:
         """Around a forward and its backward: this rank's part of the batch's sequences, where they are cut."""
@@ -143,6 +154,8 @@ class Spread:
 
     def _copies(self, mesh: DeviceMesh) -> DeviceMesh:
         """The GPUs that hold the same parts of the model: those of other samples, or of other parts of sequences."""
+        if self.parallel.expert > 1:
+            return mesh["groups", "ep"]._flatten("shard")
         return mesh["shard", "cp"]._flatten("shard_cp") if self.parallel.context > 1 else mesh["shard"]
 
     def _units(self, model: nn.Module) -> list[nn.Module]:
@@ -151,7 +164,13 @@ class Spread:
             self.assume("the model has no repeated blocks: it is sharded as one unit")
         return blocks
 
-    def _fsdp2(self, model: nn.Module, mesh: DeviceMesh, buffers: dict[str, torch.Tensor] | None) -> nn.Module:
+    def _fsdp2(
+        self,
+        model: nn.Module,
+        mesh: DeviceMesh,
+        buffers: dict[str, torch.Tensor] | None,
+        experts: Sequence[nn.Module],
+    ) -> nn.Module:
         half = _HALF.get(self.precision)
         policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
         offload = CPUOffloadPolicy() if self.parallel.offload else OffloadPolicy()
@@ -166,6 +185,16 @@ class Spread:
             + ("resharded after forward" if reshard else "gathered until backward")
             + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
         )
+        if experts:
+            self.assume(
+                f"ep={self.parallel.expert}: the experts of {len(experts)} layers are shared as transformers does it, "
+                "the router chooses all of them equally often; what NCCL takes for all-to-all is not counted"
+            )
+        for module in experts:
+            groups = mesh["groups"]
+            fully_shard(module, mesh=groups, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
+            module.set_gradient_divide_factor(float(shards.size()))  # type: ignore[operator]
+            module.set_force_sum_reduction_for_comms(True)  # type: ignore[operator]
         for block in blocks:
             fully_shard(block, mesh=shards, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
         fully_shard(model, mesh=shards, mp_policy=policy, offload_policy=offload)
