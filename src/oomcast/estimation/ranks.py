@@ -45,7 +45,9 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
     if spec.place.rank is not None:
         return (KindOfRank(spec.place.rank, 1, f"rank {spec.place.rank}"),)
     if spec.script is not None:
-        return (KindOfRank(0, world_size, "as rank 0"),)
+        # Which of a script's ranks differ is not known before they run: rank 0 has extras, the last one may have the
+        # loss of a pipeline.
+        return (KindOfRank(0, world_size - 1, "as rank 0"), KindOfRank(world_size - 1, 1, "the last rank"))
     if _is_one_program(spec):
         return (KindOfRank(0, world_size, "every GPU"),)
     parallel = _layout(spec)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..capture import capture, guess_framework
 from ..devices import context_bytes, context_figure, nccl_bytes
+from ..errors import BadInput, OomcastError
 from ..simulate import (
     AllocatorSettings,
     BfcSettings,
@@ -36,7 +37,7 @@ from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimat
 from .calibration import Constants
 from .estimators import Estimator
 from .interval import Interval, load_interval
-from .ranks import communicators, kinds_of_ranks
+from .ranks import KindOfRank, communicators, kinds_of_ranks
 from .target import Target
 
 __all__ = [
@@ -89,7 +90,10 @@ def estimate_rank(spec: Spec, trace: Trace) -> Estimate:
 
 def _worst_of_the_ranks(spec: Spec) -> Estimate:
     """Each kind of rank is captured once; the answer is the one that needs most, with the table of all."""
-    answers = [(kind, estimate_rank(spec, capture(spec.with_place(rank=kind.rank)))) for kind in kinds_of_ranks(spec)]
+    if spec.script is not None:
+        answers, told = _ranks_of_a_script(spec)
+    else:
+        answers, told = [(kind, _of_kind(spec, kind)) for kind in kinds_of_ranks(spec)], ()
     _, worst = max(answers, key=lambda pair: pair[1].device_total)
     ranks = tuple(
         RankEstimate(
@@ -105,7 +109,45 @@ def _worst_of_the_ranks(spec: Spec) -> Estimate:
         )
         for kind, answer in answers
     )
-    return dataclasses.replace(worst, ranks=ranks)
+    return dataclasses.replace(worst, ranks=ranks, assumptions=(*worst.assumptions, *told))
+
+
+def _of_kind(spec: Spec, kind: KindOfRank) -> Estimate:
+    return estimate_rank(spec, capture(spec.with_place(rank=kind.rank)))
+
+
+def _ranks_of_a_script(spec: Spec) -> tuple[list[tuple[KindOfRank, Estimate]], tuple[str, ...]]:
+    """Rank 0 and, where it can be followed by itself, the last one; with what is to be told of it."""
+    first, *others = kinds_of_ranks(spec)
+    answers = [(first, _of_kind(spec, first))]
+    _check_own_gpu(spec, first, answers[0][1].script)
+    for kind in others:
+        try:
+            answer = _of_kind(spec, kind)
+        except OomcastError as error:
+            reason = str(error).rstrip(".")
+        else:
+            _check_own_gpu(spec, kind, answer.script)
+            if answer.verdict is not Verdict.UNKNOWN:
+                answers.append((kind, answer))
+                continue
+            reason = "" if answer.script is None else answer.script.reason
+        like_first = dataclasses.replace(first, count=first.count + kind.count)
+        return [(like_first, answers[0][1])], (
+            f"rank {kind.rank} could not be followed by itself, so that all ranks are taken to hold what rank 0 does: "
+            f"{reason}",
+        )
+    return answers, ()
+
+
+def _check_own_gpu(spec: Spec, kind: KindOfRank, script: ScriptRun | None) -> None:
+    """Processes that choose no GPU all work on the first one, where their memory adds up."""
+    own = kind.rank % spec.place.machines.gpus_per_node
+    if script is not None and own > 0 and script.gpus == (0,):
+        raise BadInput(
+            f"{spec.workload.job.reference} works on cuda:0 as rank {kind.rank}, too: all processes of a node would "
+            "share the first GPU; let each choose its own: torch.cuda.set_device(int(os.environ['LOCAL_RANK']))."
+        )
 
 
 class Bounds(NamedTuple):

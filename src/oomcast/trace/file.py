@@ -227,6 +227,7 @@ def _script(plain: Mapping[str, Any] | None) -> ScriptRun | None:
         optimizer_steps=_checked(plain["optimizer_steps"], int),
         not_seen=tuple(_checked(phase, str) for phase in plain["not_seen"]),
         batches=tuple(_checked(sentence, str) for sentence in plain["batches"]),
+        gpus=tuple(_checked(number, int) for number in plain.get("gpus", ())),
     )
 
 

@@ -160,6 +160,8 @@ class ScriptRun:
     """The phases that a training script may have, and that did not come, each with why."""
     batches: tuple[str, ...] = ()
     """What was found of the data's sizes, as sentences."""
+    gpus: tuple[int, ...] = ()
+    """The numbers of the GPUs, as the process counts them, on which it made tensors."""
 
 
 @dataclass(frozen=True, slots=True)

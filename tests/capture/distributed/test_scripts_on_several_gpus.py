@@ -105,3 +105,42 @@ def test_a_rendezvous_of_the_launcher_is_not_waited_for(tmp_path: Path) -> None:
     answer = oomcast.run(line, device="2x2xa100-40gb")
     assert answer.script is not None
     assert answer.script.reason == "the script came to its end"
+
+
+def test_the_last_rank_is_looked_at_as_well(tmp_path: Path) -> None:
+    """As the last stage of a pipeline, with its logits: the worst of both is the answer."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        DDP.replace(
+            "optimizer = ", "logits = torch.empty(64 << 20, device=device) if device == 3 else None\noptimizer = "
+        )
+    )
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
+    first, last = answer.ranks
+    assert (first.rank, first.count, last.rank, last.count) == (0, 3, 3, 1)
+    assert last.peak_allocated - first.peak_allocated == 256 * MiB
+    assert answer.device_total == last.device_total
+
+
+def test_processes_that_choose_no_gpu_are_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DDP.replace('int(os.environ["LOCAL_RANK"])', "0").replace('"nccl"', '"gloo"'))
+    with pytest.raises(BadInput, match=r"works on cuda:0 as rank 3, too: all processes of a node would share"):
+        oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
+    script.write_text(
+        'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]\n'
+        + DDP.replace('int(os.environ["LOCAL_RANK"])', "0").replace("== torch.cuda.device_count() ", "")
+    )
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
+    assert len(answer.ranks) == 2
+
+
+def test_a_last_rank_that_waits_for_another_is_told_and_taken_as_the_first(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(DDP.replace("optimizer = ", "dist.broadcast_object_list([None], src=0)\noptimizer = "))
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
+    (only,) = answer.ranks
+    assert (only.rank, only.count) == (0, 4)
+    assert any(
+        "rank 3 could not be followed" in text and "broadcast_object_list" in text for text in answer.assumptions
+    )

@@ -91,6 +91,8 @@ class Recorder(TorchDispatchMode):
         """Within `fused`: what was made, and is followed only if it outlives it."""
         self.streams = StreamTable(ledger)
         self.job_settings = JobSettings()
+        self.gpus: set[int] = set()
+        """The numbers of the GPUs on which there were tensors."""
         self.live: dict[int, tuple[weakref.ref[Any], _Held]] = {}
         """By the address of the storage."""
         self.on_write_after_backward: Callable[[Any], None] | None = None
@@ -278,6 +280,7 @@ class Recorder(TorchDispatchMode):
         nbytes = storage.nbytes()
         if not nbytes:
             return
+        self.gpus.add(tensor.fake_device.index)
         if self._pending is not None:
             self._pending.append((func, weakref.ref(storage), tuple(tensor.shape), tensor.dtype))
             return

@@ -123,6 +123,7 @@ class _Session:
         )
         self._memory: ForwardMemory | None = None
         self._started = time.monotonic()
+        self._visible = launch.variables.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._ending = threading.Lock()
         self._main = threading.get_ident()
 
@@ -232,6 +233,7 @@ class _Session:
             reason=f"{stop.reason}; {rising}" if rising else stop.reason,
             optimizer_steps=watch.steps_seen,
             not_seen=watch.not_seen(),
+            gpus=self._gpus(),
             batches=tuple(dict.fromkeys(self._batches.sentences)),  # some make their data set anew for each epoch
         )
         return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
@@ -240,6 +242,11 @@ class _Session:
         """The same with what the worker adds to the record of a job that returns."""
         trace, written = self._trace(stop), what_was_written()
         return trace if written is None else dataclasses.replace(trace, assumptions=(*trace.assumptions, written))
+
+    def _gpus(self) -> tuple[int, ...]:
+        """Unknown where the script has set which of them it sees: it counts from there."""
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return tuple(sorted(self._virtual.recorder.gpus)) if seen == self._visible else ()
 
     def _workload(self) -> dict[str, Any]:
         return {"job": self._spec.workload.job.reference}
