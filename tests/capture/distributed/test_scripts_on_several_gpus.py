@@ -144,3 +144,31 @@ def test_a_last_rank_that_waits_for_another_is_told_and_taken_as_the_first(tmp_p
     assert any(
         "rank 3 could not be followed" in text and "broadcast_object_list" in text for text in answer.assumptions
     )
+
+
+def test_a_device_mesh_joins_the_group_and_chooses_the_gpu_by_itself(tmp_path: Path) -> None:
+    """As torch does where the script has not: no process group is made, no device is set, the weights are drawn."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, torch\n"
+        "from torch import nn\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "mesh = init_device_mesh('cuda', (4,))\n"
+        "assert torch.cuda.current_device() == int(os.environ['LOCAL_RANK']) and torch.cuda.is_initialized()\n"
+        "with torch.device('meta'):\n"
+        f"    model = nn.Sequential(*(nn.Linear({WIDTH}, {WIDTH}) for _ in range({LAYERS})))\n"
+        "fully_shard(model, mesh=mesh)\n"
+        "model.to_empty(device='cuda')\n"
+        "for layer in model:\n"
+        "    layer.reset_parameters()\n"
+        "optimizer = torch.optim.Adam(model.parameters())\n"
+        "for _ in range(3):\n"
+        f"    model(torch.randn(4, {WIDTH}, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
+    assert [kind.rank for kind in answer.ranks] == [0, 3]
+    assert abs(answer.breakdown["parameter"] - P / 4) < 0.01 * P / 4

@@ -148,7 +148,10 @@ def _device_answers(gpu: Gpu) -> dict[str, Any]:
     )
 
     def set_device(device: Any) -> None:
-        DEVICES.current = DEVICES.index(device)
+        DEVICES.choose(device)
+
+    def init() -> None:
+        DEVICES.choose()
 
     def exchange_device(device: int) -> int:
         before = DEVICES.current
@@ -158,14 +161,14 @@ def _device_answers(gpu: Gpu) -> dict[str, Any]:
 
     return {
         "is_available": _constant(True),
-        "is_initialized": _constant(True),
+        "is_initialized": lambda: DEVICES.is_started,
         "_is_compiled": _constant(True),
         "_is_in_bad_fork": _constant(False),
-        "_lazy_init": _constant(None),
+        "_lazy_init": init,
         "_lazy_call": _constant(None),
-        "init": _constant(None),
+        "init": init,
         "device_count": lambda: DEVICES.count,
-        "current_device": lambda: DEVICES.current,
+        "current_device": DEVICES.choose,
         "set_device": set_device,
         "device": _DeviceContext,
         "device_of": _DeviceContext,
@@ -343,14 +346,14 @@ def _install_accelerator(patches: Patches, memory: dict[str, Any], streams: dict
         return
 
     def set_device_index(device: Any) -> None:
-        DEVICES.current = DEVICES.index(device)
+        DEVICES.choose(device)
 
     answers = {
         "is_available": _constant(True),
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "device_count": lambda: DEVICES.count,
-        "current_device_index": lambda: DEVICES.current,
-        "current_device_idx": lambda: DEVICES.current,
+        "current_device_index": DEVICES.choose,
+        "current_device_idx": DEVICES.choose,
         "set_device_index": set_device_index,
         "set_device_idx": set_device_index,
         "device_index": _DeviceContext,

@@ -24,16 +24,31 @@ class DeviceTable:
     def __init__(self) -> None:
         self.count = 1
         self.current = 0
+        self.was_chosen = False
+        """Whether code has asked for the current one, or set it: that starts CUDA in a process."""
+        self.used: set[int] = set()
+        """Those on which there were tensors."""
 
     @contextlib.contextmanager
     def visible(self, count: int, current: int = 0) -> Iterator[None]:
         """So many are there for the time of the context."""
-        before = self.count, self.current
-        self.count, self.current = count, current
+        before = self.count, self.current, self.was_chosen, self.used
+        self.count, self.current, self.was_chosen, self.used = count, current, False, set()
         try:
             yield
         finally:
-            self.count, self.current = before
+            self.count, self.current, self.was_chosen, self.used = before
+
+    @property
+    def is_started(self) -> bool:
+        """As `torch.cuda.is_initialized()`: a device mesh chooses the GPU of its rank where nobody has yet."""
+        return self.was_chosen or bool(self.used)
+
+    def choose(self, device: Any = None) -> int:
+        """Make it the current one; None leaves that as it is."""
+        self.was_chosen = True
+        self.current = self.index(device)
+        return self.current
 
     def index(self, device: Any) -> int:
         """Of a device as `torch.cuda` functions take it: an index, a name, a device; None is the current one."""

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from ...devices import Gpu
 from ...trace import Category, Phase, TraceBuilder
-from .devices import HOST
+from .devices import DEVICES, HOST
 from .errors import GpuRuntimeError
 from .fakes import FakeKernels, may_expand, size_if_expanded, size_if_large
 from .gradients import as_on_cuda
@@ -91,8 +91,6 @@ class Recorder(TorchDispatchMode):
         """Within `fused`: what was made, and is followed only if it outlives it."""
         self.streams = StreamTable(ledger)
         self.job_settings = JobSettings()
-        self.gpus: set[int] = set()
-        """The numbers of the GPUs on which there were tensors."""
         self.live: dict[int, tuple[weakref.ref[Any], _Held]] = {}
         """By the address of the storage."""
         self.on_write_after_backward: Callable[[Any], None] | None = None
@@ -118,7 +116,8 @@ class Recorder(TorchDispatchMode):
             return NotImplemented
         other = torch._C._get_dispatch_mode(_FAKE_SLOT)
         if other is not None and other is not self.fake_mode:
-            return func(*args, **(kwargs or {}))  # somebody infers shapes with fake tensors of their own
+            # Somebody infers shapes with fake tensors of their own, as DTensor does.
+            return args[0] if func in _NEED_CUDA_FOR_NOTHING else func(*args, **(kwargs or {}))
         with torch._C.DisableTorchFunction():
             return self._dispatch(func, types, args, kwargs or {})
 
@@ -280,7 +279,7 @@ class Recorder(TorchDispatchMode):
         nbytes = storage.nbytes()
         if not nbytes:
             return
-        self.gpus.add(tensor.fake_device.index)
+        DEVICES.used.add(tensor.fake_device.index)
         if self._pending is not None:
             self._pending.append((func, weakref.ref(storage), tuple(tensor.shape), tensor.dtype))
             return
@@ -442,6 +441,9 @@ def _views_normal_tensor(func: Any, args: Any) -> bool:
     return bool(func.is_view and args and isinstance(args[0], torch.Tensor) and not args[0].is_inference())
 
 
+_NEED_CUDA_FOR_NOTHING = {torch.ops.aten.copy_.default, torch.ops.aten.uniform_.default}
+"""In-place operators, whose result is their first argument, that C++ does not run on another's fake CUDA tensors where
+torch was built without CUDA."""
 _foreign: dict[Any, bool] = {}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -163,8 +164,10 @@ def _install_group(patches: Patches, world: World, membership: Membership) -> No
 
 
 def _set_everywhere(patches: Patches, name: str, value: Any) -> None:
-    for module in (dist, c10d):
-        if hasattr(module, name):
+    """Also in the modules of torch that have it under their own name: a device mesh joins the group by itself."""
+    original = getattr(c10d, name, None) or getattr(dist, name, None)
+    for path, module in tuple(sys.modules.items()):
+        if path.startswith("torch.distributed") and original is not None and vars(module).get(name) is original:
             patches.set(module, name, value)
 
 

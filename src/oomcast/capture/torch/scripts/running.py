@@ -31,6 +31,7 @@ from ...explain import CompiledCodeFailed, first_sentence
 from ...job_process import answer_now
 from ...keeping_apart import what_was_written
 from ...messages import Answer
+from ..devices import DEVICES
 from ..errors import NoSuchGpu, RaisedAsOnGpu
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
@@ -246,7 +247,7 @@ class _Session:
     def _gpus(self) -> tuple[int, ...]:
         """Unknown where the script has set which of them it sees: it counts from there."""
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return tuple(sorted(self._virtual.recorder.gpus)) if seen == self._visible else ()
+        return tuple(sorted(DEVICES.used)) if seen == self._visible else ()
 
     def _workload(self) -> dict[str, Any]:
         return {"job": self._spec.workload.job.reference}
