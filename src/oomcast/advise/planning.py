@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..capture import capture
-from ..capture.growth import grow
 from ..devices import Gpu, find_gpu
 from ..errors import BadInput, TookTooLong
 from ..estimation import (
@@ -255,6 +254,8 @@ class _Search:
 
     def _grown(self, candidate: Candidate, stage: int) -> _Held | None:
         """From two shallow models that differ by a block for each stage; None where they do not tell the rest."""
+        from ..capture.growth import grow  # with numpy, which comes with torch and not with oomcast
+
         if candidate.parallel.data is DataParallel.DDP:
             return None
         stages = candidate.parallel.pipeline
