@@ -187,7 +187,7 @@ def _tried(script: PublicScript, options: argparse.Namespace) -> Outcome:
         began = time.monotonic()
         answer = oomcast.run(
             shlex.split(line),
-            device=options.device,
+            device=options.device if script.gpus == 1 else f"{script.gpus}x{options.device}",
             time_limit=options.time_limit,
             worst_batch=script.worst_batch,
         )

@@ -85,6 +85,7 @@ FRAMEWORKS: tuple[PublicScript, ...] = (
         framework_data.flowers,
     ),
     _accelerate("accelerate launch nlp_example.py --mixed_precision fp16"),
+    dataclasses.replace(_accelerate("accelerate launch --multi_gpu --num_processes 4 nlp_example.py"), gpus=4),
     _accelerate("accelerate launch complete_nlp_example.py --checkpointing_steps epoch --output_dir out"),
     _accelerate("gradient_accumulation.py --gradient_accumulation_steps 4", "examples/by_feature"),
     _diffusers(

@@ -30,6 +30,8 @@ class PublicScript:
     """The same training as a job with its options, where one can be written; files are those of `jobs/`."""
     worst_batch: bool = False
     """Whether the largest batch is looked for."""
+    gpus: int = 1
+    """For how many of them it is started."""
     follows: tuple[str, ...] | None = None
     """Whether it has an `evaluation` and a `saving`, where that is not in the code of its repository."""
 
@@ -43,6 +45,10 @@ class PublicScript:
 
 def _examples(folder: str, line: str, **more: object) -> PublicScript:
     return PublicScript("pytorch/examples", line, folder, **more)  # type: ignore[arg-type]
+
+
+def _four_gpus(folder: str, line: str) -> PublicScript:
+    return _examples(f"distributed/{folder}", f"torchrun --nproc_per_node 4 {line}", gpus=4)
 
 
 def _gan(folder: str) -> PublicScript:
@@ -304,6 +310,11 @@ SCRIPTS: tuple[PublicScript, ...] = (
         make=data.pictures_and_vgg,
     ),
     PublicScript("pytorch/ignite", "mnist.py", "examples/mnist", data.mnist, "."),
+    _four_gpus("ddp-tutorial-series", "multigpu_torchrun.py 50 10"),
+    _four_gpus("FSDP2", "example.py"),
+    _four_gpus("tensor_parallelism", "tensor_parallel_example.py"),
+    _four_gpus("tensor_parallelism", "sequence_parallel_example.py"),
+    _four_gpus("tensor_parallelism", "fsdp_tp_example.py"),
     # Added in November 2026: lessons, diffusion, flows, time series, learners. Left out, since they call what today's
     # libraries no longer have (numpy, pandas, protobuf, torch, torchvision, librosa, lightning, accelerate): melgan,
     # Informer2020, pytorch-template, SupContrast, transformer-xl, vq-vae-2-pytorch, Lightning's build_your_own_trainer

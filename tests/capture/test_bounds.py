@@ -63,3 +63,13 @@ def test_arrays_of_integers_are_what_their_items_are(unknown_order):
     frequencies = torch.rand(1200, device="cuda").topk(3).indices
     assert frequencies.cpu().numpy().tolist() == [1, 1, 1] == frequencies.tolist()
     assert torch.rand(1200, device="cuda").cpu().numpy().max() == 0
+
+
+def test_known_integers_are_real_again_on_the_host(unknown_order):
+    """The state of a generator goes over the GPU when the processes of a job agree on it (accelerate)."""
+    generator = torch.Generator()
+    state = generator.get_state()
+    generator.set_state(state.to("cuda").cpu())
+    assert torch.equal(generator.get_state(), state)
+    lengths = torch.tensor([3, 2]).cuda().cpu()
+    assert lengths.tolist() == [3, 2] and lengths.data_ptr() != 0

@@ -164,9 +164,21 @@ class Recorder(TorchDispatchMode):
             self.hold_all(func, out)
         self._scratch(func, args, kwargs, out)
         self.values.follow(func, given, kwargs, out)
+        if func is _TO_COPY and (known := self._back_on_host(out)) is not None:
+            return known
         if self.ledger.phase is Phase.BACKWARD and self.on_write_after_backward and func._schema.is_mutable and given:
             self.on_write_after_backward(given[0])
         return out
+
+    def _back_on_host(self, out: Any) -> torch.Tensor | None:
+        """Integers that were on the GPU and are known, such as the state of a generator, are real again on the host."""
+        if not isinstance(out, FakeTensor) or out.fake_device.index is not None or out.dtype.is_floating_point:
+            return None
+        value = self.values.of(out)
+        if value is None or out.dtype.is_complex:
+            return None
+        with torch.utils._python_dispatch._disable_current_modes():
+            return value.clone(memory_format=torch.contiguous_format)
 
     def _custom(self, func: Any, args: Any, out: Any) -> None:
         """Somebody else's kernel: what it takes for itself is in a table, or told as not known."""
