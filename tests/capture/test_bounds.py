@@ -72,4 +72,5 @@ def test_known_integers_are_real_again_on_the_host(unknown_order):
     generator.set_state(state.to("cuda").cpu())
     assert torch.equal(generator.get_state(), state)
     lengths = torch.tensor([3, 2]).cuda().cpu()
-    assert lengths.tolist() == [3, 2] and lengths.data_ptr() != 0
+    assert lengths.tolist() == [3, 2]
+    assert lengths.data_ptr() != 0
