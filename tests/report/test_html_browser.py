@@ -175,6 +175,10 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str
     drawn = colours_of(opened, "#timeline .canvas")
     assert drawn[COLOURS["activation"]] > drawn.total() / 400
     assert serious_faults(opened.page) == []
+    # A table that is wider than the screen is scrolled, and not the page.
+    wide = opened.page.locator(".scroll:has(table.tensors)")
+    assert wide.evaluate("box => { box.scrollLeft = 200; return box.scrollLeft }") == 200
+    assert opened.page.evaluate("scrollX") == 0
     assert opened.problems == []
 
 

@@ -19,8 +19,9 @@ function bandsOf(curve) {
       const [first, last, born, died] = rest;
       return { ...band, size: curve.tensors[tensor - 1][0], first, last, born, died };
     }
-    const levels = new Float64Array(columns), [members, steps] = rest;
-    for (let n = 0; n < steps.length; n += 2) levels.fill(steps[n + 1], steps[n], steps[n + 2] ?? columns);
+    const levels = new Float64Array(columns), [members, steps, unit] = rest;
+    for (let n = 0, column = 0, level = 0; n < steps.length; n += 2)
+      levels.fill(level += steps[n + 1] * unit, column += steps[n]);
     return { ...band, members, levels };
   });
   const kinds = new Map();

@@ -3,23 +3,29 @@ function timeline(curve) {
   const places = [...figure.querySelectorAll(".phases span")];
   const buttons = [...figure.querySelectorAll("button[data-from]")];
   const views = [...figure.querySelectorAll("[data-view]")], legend = [...figure.querySelectorAll("[data-part]")];
-  const showAll = $("[data-all]", figure), bandsBy = bandsOf(curve), hidden = new Set();
+  const showAll = $("[data-all]", figure), hidden = new Set();
   const painted = svg.parentNode.insertBefore(make("canvas", ""), svg);
   const bands = stack(painted, figure, curve);
-  let from = 0, to = curve.end, at = curve.peak, view = "parts", axis = curve.axes[0];
+  let from = 0, to = curve.end, at = curve.peak, view = "parts", axis = curve.axes[0], made = null;
+
+  // Made when they are first asked for: most readers look at categories only.
+  function shownBy(which) {
+    made ??= bandsOf(curve);
+    return made[which].filter(({ part }) => !hidden.has(part));
+  }
 
   // The drawing of the file serves as long as it shows what is asked for.
   function paint() {
     const isPainted = view !== "parts" || hidden.size > 0;
     figure.classList.toggle("painted", isPainted);
     svg.setAttribute("viewBox", `${from} ${curve.height * (1 - axis[0] / curve.axes[0][0])} ${to - from} ${curve.height * axis[0] / curve.axes[0][0]}`);
-    if (isPainted) bands.draw(bandsBy[view].filter(({ part }) => !hidden.has(part)), axis, from, to);
+    if (isPainted) bands.draw(shownBy(view), axis, from, to);
     else bands.pick(null);
   }
 
   // What is left of the categories fills the chart.
   function measure() {
-    axis = hidden.size ? bands.axisOf(bandsBy.parts.filter(({ part }) => !hidden.has(part))) : curve.axes[0];
+    axis = hidden.size ? bands.axisOf(shownBy("parts")) : curve.axes[0];
     figure.classList.toggle("closer", axis !== curve.axes[0]);
     $(".yaxis", figure).replaceChildren(...axis[1].map(([tick, words]) => {
       const label = make("span", "", words);

@@ -6,6 +6,7 @@ By category the bands are drawn here. Tensor by tensor, or without some categori
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -270,11 +271,17 @@ def _largest(part: str, curve: Curve, tensors: _Tensors) -> list[int]:
 
 
 def _block(band: TensorBand, tensors: _Tensors) -> list[Any]:
-    """Tensor, kind, and of one tensor: first and last column, birth and end (-1: none); of several: count, steps."""
+    """Tensor, kind, and of one tensor: first and last column, birth and end (-1: none).
+
+    Of several: their count, and the steps of their height, each as columns since the last one and change in units.
+    """
     example = band.lives[0]
     head = [tensors.number(example.action), band.kind]
     if len(band.lives) > 1 or not band.kind:
-        return [*head, len(band.lives), [number for step in band.steps() for number in step]]
+        unit = math.gcd(*(life.action.size for life in band.lives))
+        steps = itertools.pairwise([(0, 0), *band.steps()])
+        changes = [(column - before, (level - under) // unit) for (before, under), (column, level) in steps]
+        return [*head, len(band.lives), [number for change in changes for number in change], unit]
     return [*head, example.first, example.last, example.born, -1 if example.died is None else example.died]
 
 
