@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oomcast.report.charts import tick_words, ticks_of_bytes
 from oomcast.report.curve import CATEGORIES, bands_of, curve_of
-from oomcast.report.page_parts import Module, module_tree
+from oomcast.report.held_tree import Held, module_tree
 from oomcast.simulate import ActionKind
 from oomcast.trace import Category
 from oomcast.units import GiB, MiB
@@ -86,7 +86,7 @@ def test_the_modules_sum_to_what_is_allocated() -> None:
     tree = module_tree(estimate.history)
     assert tree.total == estimate.peak_allocated == sum(estimate.peak_by_module.values())
 
-    def check(module: Module) -> None:
+    def check(module: Held) -> None:
         assert sum(child.total for child in module.children) <= module.total
         for child in module.children:
             check(child)

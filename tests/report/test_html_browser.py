@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import io
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from estimate_builder import estimated, training
+from seen import colours_of
 
-from browser import Opened, open_browser, serious_faults
+from browser import Opened, serious_faults
 from oomcast.estimation import Estimate
 from oomcast.report import estimate_fragment, estimate_html
 from oomcast.report.words import COLOURS
 from oomcast.units import MiB, format_bytes
 
 ATTACK = '</script><img src=x onerror="window.hacked=1"><b>\''
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +28,6 @@ def file(estimate: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(estimate_html(estimate), encoding="utf-8")
     return path
-
-
-def colours_of(opened: Opened, selector: str) -> Counter[str]:
-    """Pixels by colour of one element as it is seen."""
-    image = pytest.importorskip("PIL.Image")
-    seen = image.open(io.BytesIO(opened.page.locator(selector).first.screenshot())).convert("RGB")
-    colours = seen.getcolors(maxcolors=1 << 24)
-    return Counter({"#{:02x}{:02x}{:02x}".format(*colour): count for count, colour in colours})
 
 
 def test_the_charts_are_drawn_in_the_colours_of_the_categories(browser: Any, file: Path, estimate: Estimate) -> None:
@@ -191,6 +175,10 @@ def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str
     drawn = colours_of(opened, "#timeline .canvas")
     assert drawn[COLOURS["activation"]] > drawn.total() / 400
     assert serious_faults(opened.page) == []
+    # A table that is wider than the screen is scrolled, and not the page.
+    wide = opened.page.locator(".scroll:has(table.tensors)")
+    assert wide.evaluate("box => { box.scrollLeft = 200; return box.scrollLeft }") == 200
+    assert opened.page.evaluate("scrollX") == 0
     assert opened.problems == []
 
 
@@ -220,4 +208,9 @@ def test_hostile_names_stay_text(browser: Any, tmp_path: Path) -> None:
             for _ in range(3):
                 opened.page.keyboard.press("Tab")
             opened.page.locator("#modules .tile").first.hover()
+            opened.page.click("[data-view=tensors]")
+            opened.page.locator("#timeline svg").press("ArrowUp")
+            assert ATTACK in opened.text(".life")
+            opened.page.locator('#flame .tile[aria-label*="onerror"]').first.hover()
+            assert ATTACK[:30] in opened.text("#flame .readout")
             assert opened.page.evaluate("window.hacked") is None

@@ -15,7 +15,8 @@ from estimate_builder import estimated, training
 from oomcast.estimation import Estimate
 from oomcast.report import estimate_as_json, estimate_fragment, estimate_html
 from oomcast.report.words import COLOURS, LABELS
-from oomcast.units import GiB, format_bytes
+from oomcast.trace import Category
+from oomcast.units import GiB, MiB, format_bytes
 
 ATTACK = '</script></code><img src=x onerror="window.hacked=1"><!--\'"&'
 
@@ -94,6 +95,36 @@ def test_the_curve_has_the_figures_of_the_peak(page: Page, estimate: Estimate) -
             assert size == estimate.breakdown[band["part"]]
     tree = json.loads(page.data["tree"])
     assert sum(tree["root"][1]) == estimate.peak_allocated
+
+
+def test_the_tensors_of_the_page_add_up_to_its_bands() -> None:
+    job = training(4, 2)
+    job.take(64 * MiB, Category.BUFFER, "large")
+    for number in range(300):
+        job.take(512 * (1 + number // 100), Category.BUFFER, f"small.{number}")
+    curve = json.loads(Page(estimate_html(estimated(job))).data["curve"])
+    columns = len(curve["first"])
+    found = [[0] * columns for _ in curve["bands"]]
+    for place, tensor, kind, *rest in curve["blocks"]:
+        if isinstance(rest[1], list):
+            count, steps, unit = rest
+            assert count > 1 or not kind
+            starts, changes = list(itertools.accumulate(steps[::2])), steps[1::2]
+            for start, change in zip(starts, changes, strict=True):
+                for column in range(start, columns):
+                    found[place][column] += change * unit
+        else:
+            for column in range(rest[0], rest[1] + 1):
+                found[place][column] += curve["tensors"][tensor - 1][0]
+    together = [kind for _, _, kind, *rest in curve["blocks"] if isinstance(rest[1], list)]
+    assert len(together) > 2
+    assert together.count(0) == 1
+    for band, heights in zip(curve["bands"], found, strict=True):
+        if band["largest"]:  # a category of tensors
+            bytes_ = band["bytes"] if isinstance(band["bytes"], list) else [band["bytes"]] * columns
+            assert heights == bytes_, band["part"]
+        else:
+            assert not any(heights)
 
 
 def test_the_verdict_comes_first_in_a_sentence(page: Page, estimate: Estimate) -> None:

@@ -17,14 +17,27 @@ from ..estimation import Estimate
 from ..simulate import Action, ActionKind, History
 from ..trace import Category
 
-__all__ = ["CATEGORIES", "Band", "Bands", "Column", "Curve", "Stretch", "bands_of", "curve_of", "parts_of"]
+__all__ = [
+    "BOTTOM_UP",
+    "CATEGORIES",
+    "OF_BLOCKS",
+    "Band",
+    "Bands",
+    "Column",
+    "Curve",
+    "Stretch",
+    "bands_of",
+    "curve_of",
+    "parts_of",
+]
 
 CATEGORIES = tuple(category.value for category in Category)
 _COLUMNS = 2400
 """About as many as are drawn; a run with fewer events is drawn event by event."""
 _EXACT = 400
 """Events on each side of the peak that have a column of their own."""
-_OF_BLOCKS = (ActionKind.ALLOCATE, ActionKind.FREE)
+OF_BLOCKS = (ActionKind.ALLOCATE, ActionKind.FREE)
+"""What changes the tensors in use; the others are about segments."""
 _NO_MORE: tuple[int, Iterator[Action]] = (-1, iter(()))
 
 
@@ -44,6 +57,8 @@ class Column:
     """By category: the largest block in use."""
     action: Action | None
     """What happened at the moment; None where no block was taken or given back in the whole stretch."""
+    changes: int
+    """How many blocks had been taken or given back by the moment, from the start of the run on."""
 
     @property
     def allocated(self) -> int:
@@ -111,7 +126,7 @@ def _columns(history: History, starts: Sequence[int]) -> Iterator[Column]:
             live.apply(action)
             reserved = action.reserved
             top_reserved = max(top_reserved, reserved)
-            if action.kind in _OF_BLOCKS and (highest is None or live.allocated > highest.allocated):
+            if action.kind in OF_BLOCKS and (highest is None or live.allocated > highest.allocated):
                 highest = live.column(first, action.position, reserved, action)
         yield replace(highest or live.column(first, first, reserved, None), reserved=top_reserved)
         number, actions = next(groups, _NO_MORE)
@@ -130,7 +145,7 @@ class _Live:
         self.allocated = 0
 
     def apply(self, action: Action) -> None:
-        if action.kind not in _OF_BLOCKS:
+        if action.kind not in OF_BLOCKS:
             return
         category = self._history.category_of(action).value
         self._count += 1
@@ -146,7 +161,7 @@ class _Live:
 
     def column(self, first: int, moment: int, reserved: int, action: Action | None) -> Column:
         largest = tuple(self._largest(name) for name in CATEGORIES)
-        return Column(first, moment, tuple(self._bytes.values()), reserved, largest, action)
+        return Column(first, moment, tuple(self._bytes.values()), reserved, largest, action, self._count)
 
     def _largest(self, category: str) -> Action | None:
         heap = self._heaps[category]
@@ -155,7 +170,7 @@ class _Live:
         return heap[0][2] if heap else None
 
 
-_BOTTOM_UP = (
+BOTTOM_UP = (
     "context",
     "communication",
     "calibrated",
@@ -206,7 +221,7 @@ def bands_of(estimate: Estimate, curve: Curve) -> Bands:
     }
     layers = []
     tops = [0] * len(columns)
-    for part in _BOTTOM_UP:
+    for part in BOTTOM_UP:
         if any(values[part]):
             tops = [below + value for below, value in zip(tops, values[part], strict=True)]
             layers.append(Band(part, values[part], tops))
@@ -215,6 +230,6 @@ def bands_of(estimate: Estimate, curve: Curve) -> Bands:
 
 def parts_of(estimate: Estimate) -> list[tuple[str, int]]:
     """The parts of the breakdown that are there, in the order of the bands, then those that have no band."""
-    order = {part: place for place, part in enumerate(_BOTTOM_UP)}
+    order = {part: place for place, part in enumerate(BOTTOM_UP)}
     present = [(part, nbytes) for part, nbytes in estimate.breakdown.items() if nbytes]
     return sorted(present, key=lambda item: order.get(item[0], len(order)))

@@ -9,7 +9,8 @@ from importlib import resources
 
 from ..estimation import Estimate
 from .as_json import estimate_as_json
-from .page_parts import breakdown_table, facts, gauge, largest_tensors, notes, phase_table, treemap
+from .page_held import flame_graph, treemap
+from .page_parts import breakdown_table, facts, gauge, largest_tensors, notes, phase_table
 from .page_timeline import static_timeline, timeline
 from .page_words import embedded_json, escape
 from .words import COLOURS, LABELS, chance, moment, setting_words, verdict_sentence
@@ -17,6 +18,8 @@ from .words import COLOURS, LABELS, chance, moment, setting_words, verdict_sente
 __all__ = ["estimate_fragment", "estimate_html", "page", "styles"]
 
 _EMPTY_ICON = "data:,"
+_SCRIPTS = ("page_helpers.js", "page_stack.js", "page_timeline.js", "page_modules.js", "page_flame.js", "page.js")
+"""Parts of the page's one script, in which they share their names; the last one starts everything."""
 
 
 def estimate_html(estimate: Estimate) -> str:
@@ -26,6 +29,7 @@ def estimate_html(estimate: Estimate) -> str:
     if history is not None and history.actions:
         body.append(_section("The job over time", timeline(estimate, history)))
         body.append(_section("The peak by module", treemap(history)))
+        body.append(_section("The peak as a flame graph", flame_graph(history)))
     if estimate.top_tensors:
         body.append(_section("The largest at the peak", largest_tensors(estimate)))
     if estimate.phase_peaks:
@@ -46,7 +50,7 @@ def estimate_fragment(estimate: Estimate) -> str:
 
 def page(title: str, body: str) -> str:
     """One file: its styles and its only script are in it, and a policy forbids anything else."""
-    script = _file("page.js")
+    script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return "\n".join(
@@ -96,6 +100,12 @@ def styles() -> str:
     """Of everything that is drawn here, the colours of the categories included."""
     colours = "".join(f".part-{part}{{--part:{colour}}}" for part, colour in COLOURS.items())
     return _file("page.css") + colours
+
+
+@cache
+def _script() -> str:
+    parts = "\n".join(_file(name) for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache

@@ -1,32 +1,27 @@
 """The parts of an estimate's page, each as a piece of HTML, in the order of the page.
 
-The device as a bar with its breakdown, the peak by module, the largest tensors, the phases, and what stands behind the
-figures. The timeline has a file of its own (`page_timeline`).
+The device as a bar with its breakdown, the largest tensors, the phases, and what stands behind the figures. The
+timeline (`page_timeline`) and the peak by module and line (`page_held`) have files of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..estimation import Estimate
-from ..simulate import History
 from ..units import format_bytes
-from .curve import CATEGORIES, parts_of
-from .page_words import embedded_json, escape, key, share, size, source, table
-from .words import LABELS, interval_words, shape_words
+from .curve import parts_of
+from .page_words import escape, key, share, size, source, table
+from .words import interval_words, shape_words
 
 __all__ = [
-    "Module",
     "breakdown_table",
     "facts",
     "gauge",
     "largest_tensors",
-    "module_tree",
     "notes",
     "phase_table",
-    "treemap",
 ]
 
 
@@ -85,100 +80,6 @@ def _segments(estimate: Estimate, scale: float) -> Iterator[str]:
 
 def _percent(nbytes: int, scale: float) -> str:
     return f"{100 * nbytes / scale:.3f}%"
-
-
-_LEAST_SHARE = 0.0005
-_OUTSIDE = "outside of any module"
-
-
-@dataclass
-class Module:
-    name: str
-    bytes: list[int] = field(default_factory=lambda: [0] * len(CATEGORIES))
-    """By category, those of its children included."""
-    children: list[Module] = field(default_factory=list)
-    """Largest first; what is no child's is the module's own."""
-
-    @property
-    def total(self) -> int:
-        return sum(self.bytes)
-
-    def walk(self, depth: int) -> Iterator[tuple[int, str, Module]]:
-        """Down to `depth`, with the level and the dotted path; the root itself is left out."""
-        return self._below(0, "", depth)
-
-    def _below(self, level: int, path: str, depth: int) -> Iterator[tuple[int, str, Module]]:
-        if level == depth:
-            return
-        for child in self.children:
-            whole = f"{path}.{child.name}" if path else child.name
-            yield level, whole, child
-            yield from child._below(level + 1, whole, depth)
-
-
-def module_tree(history: History) -> Module:
-    """Small siblings are put together, and a module with only one child is joined with it."""
-    root = Module("")
-    known: dict[tuple[str, ...], Module] = {(): root}
-    for action in history.live_at_peak():
-        module = "" if action.allocation is None else history.trace.allocations[action.allocation].module
-        path = tuple(module.split(".")) if module else (_OUTSIDE,)
-        place = CATEGORIES.index(history.category_of(action).value)
-        for length in range(len(path) + 1):
-            key = path[:length]
-            if key not in known:
-                known[key] = Module(path[length - 1])
-                known[key[:-1]].children.append(known[key])
-            known[key].bytes[place] += action.size
-    return _tidy(root, int(root.total * _LEAST_SHARE))
-
-
-def _tidy(module: Module, least: int) -> Module:
-    children = sorted((_tidy(child, least) for child in module.children), key=lambda child: -child.total)
-    large = [child for child in children if child.total > least]
-    small = children[len(large) :]
-    if len(small) == 1:
-        large += small
-    elif small:
-        sums = [sum(child.bytes[place] for child in small) for place in range(len(CATEGORIES))]
-        large.append(Module(f"{len(small)} smaller ones", sums))
-    if module.name and len(large) == 1 and large[0].total == module.total and not small:
-        return Module(f"{module.name}.{large[0].name}", module.bytes, large[0].children)
-    return Module(module.name, module.bytes, large)
-
-
-_ROWS = 60
-
-
-def treemap(history: History) -> str:
-    tree = module_tree(history)
-    rows = [
-        (
-            f'<code style="padding-left:{1.2 * level:.1f}em">{escape(path)}</code>',
-            size(module.total),
-            share(module.total, tree.total),
-            escape(_largest(module)),
-        )
-        for level, path, module in list(tree.walk(3))[:_ROWS]
-    ]
-    head = ("Module", "Memory", "Share of the tensors", "Mostly")
-    return (
-        '<figure class="modules" id="modules"><nav class="path" aria-label="Module path"></nav>'
-        '<div class="map" role="group" aria-label="Modules by their memory at the peak; the table below has the same">'
-        "</div><figcaption>Each tile is a module, as large as what it holds at the peak; the colours are the "
-        'categories. <span class="for-screen">Choose a tile to see its parts.</span></figcaption>'
-        f'<details class="astable"><summary>Modules as a table</summary>{table(head, rows, numeric=(1, 2))}</details>'
-        "</figure>" + embedded_json("tree", {"parts": CATEGORIES, "root": _plain(tree)})
-    )
-
-
-def _largest(module: Module) -> str:
-    place = max(range(len(CATEGORIES)), key=lambda number: module.bytes[number])
-    return LABELS[CATEGORIES[place]]
-
-
-def _plain(module: Module) -> list[Any]:
-    return [module.name, module.bytes, [_plain(child) for child in module.children]]
 
 
 _TENSORS = 100

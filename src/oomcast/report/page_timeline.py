@@ -1,8 +1,12 @@
-"""The job by category: bands drawn once in units of events and bytes; to look closer is only another window."""
+"""The job over time: bands drawn once in units of events and bytes; to look closer is only another window.
+
+By category the bands are drawn here. Tensor by tensor, or without some categories, the page's script draws them.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +16,8 @@ from ..units import format_bytes
 from .charts import tick_words, ticks_of_bytes
 from .curve import CATEGORIES, Bands, Curve, Stretch, bands_of, curve_of
 from .page_words import embedded_json, escape, key
-from .words import shape_words
+from .tensor_bands import TensorBand, TensorBands, tensor_bands
+from .words import label, shape_words
 
 __all__ = ["HEIGHT", "band_path", "chart_top", "static_timeline", "timeline"]
 
@@ -21,6 +26,7 @@ HEIGHT = 4000
 _NEAR = 1.6
 """The device's end is drawn if it is not further up than this many times the peak."""
 _MOST_STEPS = 4
+_LOWEST_TOP = 1024
 
 
 def timeline(estimate: Estimate, history: History) -> str:
@@ -28,11 +34,16 @@ def timeline(estimate: Estimate, history: History) -> str:
     curve = curve_of(history)
     bands = bands_of(estimate, curve)
     top = chart_top(estimate, bands)
+    by_tensor = tensor_bands(history, curve)
     window = _around_the_peak(curve)
     buttons = [("Whole run", 0, curve.end), *_steps(curve), ("Around the peak", *window)]
     controls = "".join(
         f'<button type="button" data-from="{first}" data-to="{end}" aria-pressed="false">{name}</button>'
         for name, first, end in buttons
+    )
+    views = "".join(
+        f'<button type="button" data-view="{name}" aria-pressed="{str(name == "parts").lower()}">{words}</button>'
+        for name, words in (("parts", "By category"), ("tensors", "By tensor"), ("kinds", "Equal tensors together"))
     )
     zoom = "".join(
         f'<button type="button" data-zoom="{what}" aria-label="{words}">{sign}</button>'
@@ -44,11 +55,13 @@ def timeline(estimate: Estimate, history: History) -> str:
         )
     )
     return (
-        f'<figure class="timeline" id="timeline"><div class="controls" role="toolbar" aria-label="View">{controls}'
-        f'<span class="zoom">{zoom}</span></div>{_plot(estimate, curve, bands, top)}'
-        f'<div class="legend">{_legend(bands)}</div>'
+        f'<figure class="timeline" id="timeline"><div class="controls" role="toolbar" aria-label="Bands">{views}</div>'
+        f'<div class="controls" role="toolbar" aria-label="View">{controls}<span class="zoom">{zoom}</span></div>'
+        f"{_plot(estimate, curve, bands, top)}"
+        f'<div class="legend" role="group" aria-label="Shown">{_filter(bands)}</div>'
         f'<div class="readout" id="readout" aria-live="polite"></div>'
-        f"<figcaption>{_caption(curve)}</figcaption></figure>" + embedded_json("curve", _data(history, curve, bands))
+        f"<figcaption><p>{_caption(curve)}</p>{_grouping(by_tensor)}</figcaption></figure>"
+        + embedded_json("curve", {"axes": _axes(top), **_data(history, curve, bands, by_tensor)})
     )
 
 
@@ -95,6 +108,14 @@ def _plot(estimate: Estimate, curve: Curve, bands: Bands, top: int) -> str:
         f'{_limit_words(estimate, top)}<div class="cursor" hidden></div></div>'
         f'<div class="phases" aria-hidden="true">{"".join(_strip(curve))}</div></div>'
     )
+
+
+def _axes(top: int) -> list[tuple[int, list[tuple[int, str]]]]:
+    """Tops of the chart with their ticks, each half of the one before: for when only some categories are shown."""
+    tops = [top]
+    while tops[-1] > _LOWEST_TOP:
+        tops.append(-(-tops[-1] // 2))
+    return [(end, [(t, tick_words(t, ticks)) for t in ticks]) for end, ticks in ((t, ticks_of_bytes(t)) for t in tops)]
 
 
 def _drawn(estimate: Estimate, curve: Curve, bands: Bands, top: int, ticks: Sequence[int]) -> Iterator[str]:
@@ -164,18 +185,60 @@ def _legend(bands: Bands) -> str:
     return "".join(key(band.part) for band in reversed(bands.bottom_up))
 
 
+def _filter(bands: Bands) -> str:
+    """The legend, of which each entry hides its category and shows it again."""
+    entries = "".join(
+        f'<button type="button" data-part="{band.part}" aria-pressed="true" '
+        f'title="Hide or show it; with Shift: show nothing else">{key(band.part)}</button>'
+        for band in reversed(bands.bottom_up)
+    )
+    return f'{entries}<button type="button" data-all hidden>Show all</button>'
+
+
+def _grouping(bands: TensorBands) -> str:
+    """What is not drawn tensor by tensor."""
+    equal = [band for band in bands.bottom_up if len(band.lives) > 1 and band.kind]
+    mixed = [band for band in bands.bottom_up if not band.kind]
+    words = "By tensor, each band is one tensor from its birth to its end"
+    if equal or mixed:
+        small = sum(len(band.lives) for band in equal + mixed)
+        words += (
+            f", but {small:,} small ones lie together: equal ones in {len(equal):,} "
+            f"{_plural('band', len(equal))}, the rest by category. Small is {_small_words(bands)}"
+        )
+    words += ". "
+    if bands.unseen:
+        words += f"{bands.unseen:,} tensors came and went between the moments that are drawn and are not shown. "
+    return (
+        f'<p><span class="grouping">{words}</span><span class="for-screen">Up and down go from tensor to tensor. '
+        "The legend hides and shows categories.</span></p>"
+    )
+
+
+def _small_words(bands: TensorBands) -> str:
+    """Largest first, as far as such tensors are there."""
+    parts = {band.part for band in bands.bottom_up if len(band.lives) > 1 or not band.kind}
+    limits = sorted(((bands.least[part], label(part)) for part in parts), reverse=True)
+    return "below " + ", ".join(f"{format_bytes(nbytes)} ({name})" for nbytes, name in limits)
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
 def _caption(curve: Curve) -> str:
     words = "Left to right: the job's allocations, frees and kernels in their order; time is not to scale. "
     if not curve.is_exact:
         words += "Events near the peak are drawn one by one, others in short stretches, each at its highest moment. "
     return words + (
         '<span class="for-screen">Point at the chart, or use the arrow keys, to see what is in use and which '
-        "line made it; drag to look closer, double click to go back.</span>"
+        "line made it; drag to look closer, double click to go back.</span> "
     )
 
 
-def _data(history: History, curve: Curve, bands: Bands) -> dict[str, Any]:
+def _data(history: History, curve: Curve, bands: Bands, by_tensor: TensorBands) -> dict[str, Any]:
     tensors = _Tensors(history)
+    places = {band.part: place for place, band in enumerate(bands.bottom_up)}
     columns = curve.columns
     return {
         "end": curve.end,
@@ -192,6 +255,8 @@ def _data(history: History, curve: Curve, bands: Bands) -> dict[str, Any]:
             for band in bands.bottom_up
         ],
         "action": [tensors.signed(column.action) for column in columns],
+        "blocks": [[places[band.part], *_block(band, tensors)] for band in by_tensor.bottom_up],
+        "least": [by_tensor.least.get(band.part, 0) for band in bands.bottom_up],
         "stretches": [[s.phase, s.step, s.first, s.end] for s in curve.stretches],
         "tensors": tensors.rows,
         "strings": list(tensors.strings),
@@ -203,6 +268,21 @@ def _largest(part: str, curve: Curve, tensors: _Tensors) -> list[int]:
         return []
     place = CATEGORIES.index(part)
     return [tensors.number(column.largest[place]) for column in curve.columns]
+
+
+def _block(band: TensorBand, tensors: _Tensors) -> list[Any]:
+    """Tensor, kind, and of one tensor: first and last column, birth and end (-1: none).
+
+    Of several: their count, and the steps of their height, each as columns since the last one and change in units.
+    """
+    example = band.lives[0]
+    head = [tensors.number(example.action), band.kind]
+    if len(band.lives) > 1 or not band.kind:
+        unit = math.gcd(*(life.action.size for life in band.lives))
+        steps = itertools.pairwise([(0, 0), *band.steps()])
+        changes = [(column - before, (level - under) // unit) for (before, under), (column, level) in steps]
+        return [*head, len(band.lives), [number for change in changes for number in change], unit]
+    return [*head, example.first, example.last, example.born, -1 if example.died is None else example.died]
 
 
 class _Tensors:
