@@ -168,6 +168,8 @@ def test_the_legend_hides_and_shows_categories(browser: Any, file: Path) -> None
     without = colours_of(opened, chart)
     assert whole[COLOURS["activation"]] > 1000 > 10 > without[COLOURS["activation"]]
     assert without[COLOURS["gradient"]] > 0.9 * whole[COLOURS["gradient"]]
+    # What lay above has come down, and paper is where it was.
+    assert without["#ffffff"] > whole["#ffffff"] + 0.9 * whole[COLOURS["activation"]]
     assert "Not shown: Activation." in opened.text("#readout")
     assert "Activation" not in opened.text("#readout table")
     opened.page.click("[data-view=tensors]")
