@@ -44,6 +44,7 @@ _found_in_workers: list[str] = []
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Whatever the tests started must be gone: a Ray cluster once stayed for days."""
+    time.sleep(0.1)  # while the kernel sets up a program that was started this very moment, its mark is not there yet
     left = _left_behind()
     deadline = time.monotonic() + _GRACE
     while left and time.monotonic() < deadline:
