@@ -12,21 +12,21 @@ even so an epoch takes long, its data loader ends it early.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as _optimizer
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 from torch.utils.data import dataloader as _dataloader
 
 from ....trace import Category, Phase
 from ..machine import VirtualGpu
 from ..patches import Patches
 from .batches import BatchChooser, batches_of_an_epoch, handed_out
+from .made_up import PLAIN, KnownForward, describe, make_again, tensors_in, tensors_of
 from .watching import Numbers, StepWatch, is_about
 
 __all__ = ["ForwardMemory", "install_shortening"]
@@ -35,7 +35,6 @@ _ALIKE = 3
 """Forwards of one form that must have taken the same before the next is taken as known."""
 _MORE_OF_PEAK = 0.01
 """By which share of a forward's peak what is held may have grown before it is run again."""
-_PLAIN = (type(None), bool, int, float, str, torch.dtype)
 _BATCHES_OF_EVALUATION = 32
 """After which an evaluation is ended whose batches leave nothing behind."""
 _FEW_BATCHES = 4
@@ -46,62 +45,6 @@ _BATCHES_OF_FIRST_EPOCH = 500
 _BATCHES_OF_EPOCH = 20
 """After which an epoch is ended whose steps have shown their peak: the first is long enough for scripts that evaluate
 or save every so many batches, the others bring those on that do so every so many epochs."""
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """One tensor of an output, as it is made anew."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    requires_grad: bool
-    storage: int
-    """Its number among those of the output: chunks of one tensor share theirs."""
-    nbytes: int
-    """Of the whole storage."""
-    offset: int
-    """Where it begins there, in elements."""
-
-
-def _make(tensors: Sequence[_Tensor]) -> list[torch.Tensor]:
-    """New ones of the same form, with as much memory behind them."""
-    behind: dict[int, torch.Tensor] = {}
-    made = []
-    with torch.no_grad():
-        for one in tensors:
-            if one.storage not in behind:
-                behind[one.storage] = torch.empty(one.nbytes, dtype=torch.uint8, device="cuda")
-            whole = behind[one.storage][: one.nbytes - one.nbytes % one.dtype.itemsize].view(one.dtype)
-            made.append(whole.as_strided(one.size, one.stride, one.offset).detach())
-    return made
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What a forward of one form took, and how its output looks."""
-
-    extra: int
-    """Bytes at its highest, beyond what there was before."""
-    before: int
-    """Bytes that were held before."""
-    leaves: tuple[Any, ...]
-    spec: TreeSpec
-
-
-class _Unheld(torch.autograd.Function):
-    """Stands between an output that was not computed and the backward that is not run."""
-
-    @staticmethod
-    def forward(ctx: Any, outputs: Sequence[_Tensor], anchor: torch.Tensor, *inputs: torch.Tensor) -> Any:
-        ctx.inputs = inputs
-        made = _make(outputs)
-        ctx.mark_non_differentiable(*(one for one, form in zip(made, outputs, strict=True) if not form.requires_grad))
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, None, *(torch.empty_like(one) for one in ctx.inputs)
 
 
 class ForwardMemory:
@@ -115,9 +58,9 @@ class ForwardMemory:
         self._gradients: dict[int, tuple[nn.Parameter, torch.Tensor]] = {}
         """By the parameter's id: gradients that were made up, so that the next such step makes none."""
         virtual.ledger.before_phase.append(self._before)
-        self._seen: dict[Any, list[_Known]] = {}
+        self._seen: dict[Any, list[KnownForward]] = {}
         self._modules = Numbers()
-        self._pending: dict[Any, tuple[_Known, list[int], int]] = {}
+        self._pending: dict[Any, tuple[KnownForward, list[int], int]] = {}
         """By form: what its last run took, the blocks it left behind, and how many of these are its output."""
         self._inner_calls: dict[int, int] | None = None
         """By the id of a module that an outermost one without gradients calls: how often it did so."""
@@ -209,10 +152,10 @@ class ForwardMemory:
         if len(known) >= _ALIKE and not self._would_be_higher(known[-1]):
             self._virtual.saw_model(module)
             self.skipped += 1
-            return _made_again(known[-1])
+            return make_again(known[-1])
         return self._measured(form, run, module, args, kwargs)
 
-    def _would_be_higher(self, known: _Known) -> bool:
+    def _would_be_higher(self, known: KnownForward) -> bool:
         """Whether so much was kept since it was run last, such as its outputs, that it has to be run on top of that."""
         more = self._virtual.ledger.held - known.before
         return more > _MORE_OF_PEAK * (known.before + known.extra)
@@ -226,14 +169,14 @@ class ForwardMemory:
             self.skipped += 1
             self._not_run[id(module)] = module
             self._virtual.nothing_new = self._watch.is_steady
-            return _made_again(known[-1], [one for one in _tensors((args, kwargs)) if one.requires_grad])
+            return make_again(known[-1], [one for one in tensors_in((args, kwargs)) if one.requires_grad])
         self._stop_making_up()
         with self._virtual.ledger.highest_within() as highest:
             output = run(module, *args, **kwargs)
         self._round_highest = max(self._round_highest, highest[0])
         self._in_window.append(form)
-        if form is not None and (described := _described(output, module, (args, kwargs))) is not None:
-            self._seen[("training", form)] = [_Known(0, 0, *described)]
+        if form is not None and (described := describe(output, module, (args, kwargs))) is not None:
+            self._seen[("training", form)] = [KnownForward(0, 0, *described)]
         return output
 
     def _repeats(self, form: Any) -> bool:
@@ -259,10 +202,10 @@ class ForwardMemory:
         before, held = builder.newest, builder.held
         with builder.highest_within() as highest:
             output = run(module, *args, **kwargs)
-        described = _described(output, module, (args, kwargs))
+        described = describe(output, module, (args, kwargs))
         if described is not None:
-            left, outputs = builder.live_after(before), len({one.storage for one in _made_of(described[0])})
-            self._pending[form] = _Known(highest[0] - held, held, *described), left, outputs
+            left, outputs = builder.live_after(before), len({one.storage for one in tensors_of(described[0])})
+            self._pending[form] = KnownForward(highest[0] - held, held, *described), left, outputs
         return output
 
     def _learn(self, form: Any) -> None:
@@ -287,58 +230,11 @@ def _form(number: int, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             on_gpu = isinstance(leaf, FakeTensor) and leaf.fake_device.index is not None
             form.append((tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, on_gpu, leaf.requires_grad))
-        elif isinstance(leaf, _PLAIN):
+        elif isinstance(leaf, PLAIN):
             form.append((type(leaf), leaf))
         else:
             return None
     return number, module.training, torch.is_autocast_enabled("cuda"), tuple(form), str(spec)
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def _described(output: Any, module: nn.Module, given: Any) -> tuple[tuple[Any, ...], TreeSpec] | None:
-    """The leaves of an output as they can be made again; None where they cannot: parts of what was given, or of the
-    module's own, would be made with all that they are parts of."""
-    leaves, spec = tree_flatten(output)
-    described: list[Any] = []
-    storages: dict[int, int] = {}
-    for leaf in leaves:
-        if isinstance(leaf, FakeTensor) and leaf.fake_device.index is not None:
-            storage = leaf.untyped_storage()
-            if storage.nbytes() > leaf.numel() * leaf.element_size() and _is_part_of(storage, module, given):
-                return None
-            number = storages.setdefault(storage._cdata, len(storages))
-            place = number, storage.nbytes(), int(leaf.storage_offset())
-            described.append(_Tensor(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad, *place))
-        elif isinstance(leaf, _PLAIN):
-            described.append(leaf)
-        else:
-            return None
-    return (tuple(described), spec) if storages else None
-
-
-def _is_part_of(storage: Any, module: nn.Module, given: Any) -> bool:
-    those = (*_tensors(given), *module.parameters(), *module.buffers())
-    return any(one.layout is torch.strided and one.untyped_storage()._cdata == storage._cdata for one in those)
-
-
-def _made_of(leaves: Sequence[Any]) -> list[_Tensor]:
-    return [leaf for leaf in leaves if isinstance(leaf, _Tensor)]
-
-
-def _made_again(known: _Known, inputs: Sequence[torch.Tensor] = ()) -> Any:
-    """`inputs` are those that a script may ask the gradients of."""
-    tensors = _made_of(known.leaves)
-    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
-        anchor = torch.zeros((), requires_grad=True)
-        made = _Unheld.apply(tensors, anchor, *inputs)
-    else:
-        made = _make(tensors)
-    following = iter(made)
-    leaves = [next(following) if isinstance(leaf, _Tensor) else leaf for leaf in known.leaves]
-    return tree_unflatten(leaves, known.spec)
 
 
 def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, batches: BatchChooser) -> ForwardMemory:
@@ -362,7 +258,7 @@ def install_shortening(patches: Patches, virtual: VirtualGpu, watch: StepWatch, 
 
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         inputs = inputs if isinstance(inputs, torch.Tensor) else tuple(inputs)
-        if any(isinstance(tensor, nn.Parameter) for tensor in _tensors(inputs)):
+        if any(isinstance(tensor, nn.Parameter) for tensor in tensors_in(inputs)):
             memory.asks_for_gradients = True
         return gradients(outputs, inputs, *args, **kwargs)
 
@@ -467,7 +363,7 @@ def _form_of_batch(batch: Any) -> Any:
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             form.append((tuple(leaf.shape), leaf.dtype))
-        elif isinstance(leaf, (*_PLAIN, bytes)):
+        elif isinstance(leaf, (*PLAIN, bytes)):
             form.append(type(leaf))
         elif isinstance(leaf, Mapping) and (inner := _form_of_batch(dict(leaf))) is not None:  # of transformers
             form.append((type(leaf), inner))
