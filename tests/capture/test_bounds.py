@@ -74,3 +74,11 @@ def test_known_integers_are_real_again_on_the_host(unknown_order):
     lengths = torch.tensor([3, 2]).cuda().cpu()
     assert lengths.tolist() == [3, 2]
     assert lengths.data_ptr() != 0
+
+
+def test_what_the_host_cannot_compute_is_not_known_any_more(unknown_order):
+    """The host has no arithmetic in float8: what was written by it is not what was there before."""
+    small = torch.full((4,), 3.0).to(torch.float8_e4m3fn).cuda()
+    assert small[0].item() == 3.0
+    small.mul_(2)
+    assert small[0].item() == 1.0, "a stand-in"

@@ -97,21 +97,27 @@ class Values:
             and all(value is not None for value in values)
             and all(self.small_enough(result.numel(), result.dtype) for result in results)
         ):
-            replaced = iter(values)
-            real_args, real_kwargs = _replace((args, kwargs), replaced)
-            if "device" in real_kwargs:
-                real_kwargs["device"] = HOST
-            try:
-                real = func(*real_args, **real_kwargs)
-            except NotImplementedError:  # some kernels take integers on the GPU alone: `histc`
+            real = self._on_host(func, _replace((args, kwargs), iter(values)))
+            if real is not None:
+                for fake, value in zip(results, real, strict=False):
+                    if isinstance(fake, FakeTensor):
+                        self.know(fake, value)
                 return
-            for fake, value in zip(results, _tensors(real), strict=False):
-                if isinstance(fake, FakeTensor):
-                    self.know(fake, value)
-        elif mutable:
+        if mutable:
             for tensor in _written(func, args, kwargs):
                 if isinstance(tensor, FakeTensor) and "_oomcast_value" in tensor.__dict__:
                     self._known_storages.discard(tensor.untyped_storage()._cdata)
+
+    @staticmethod
+    def _on_host(func: Any, call: Any) -> list[torch.Tensor] | None:
+        """The results on known values; None where the host lacks the kernel (`histc` of integers, float8 sums)."""
+        args, kwargs = call
+        if "device" in kwargs:
+            kwargs["device"] = HOST
+        try:
+            return list(_tensors(func(*args, **kwargs)))
+        except NotImplementedError:
+            return None
 
     def _construct(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if isinstance(out, FakeTensor) and func in _KNOWN_FACTORIES and self.small_enough(out.numel(), out.dtype):
