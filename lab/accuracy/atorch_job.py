@@ -1,9 +1,12 @@
-"""Llama 2 as DLRover's ATorch example trains it: FSDP over fp32 parameters, with autocast around the model's forward.
+"""Llama 2 as DLRover's ATorch example trains it: FSDP's mixed precision, and autocast around the model's forward.
 
-Read from intelligent-machine-learning/dlrover, atorch/examples/llama2 (fsdp_llama2.py, fsdp_llama2_entry.sh) and
-atorch/auto/opt_lib/amp_optimization.py: sequences of 4,096 tokens, bf16 by `autocast` and not by FSDP's own mixed
-precision, each decoder layer recomputed and a unit, `outputs` kept until the next step has its own. transformers of
-2023 made the logits fp32 and copied the shifted ones for the loss.
+Read from intelligent-machine-learning/dlrover at 3a442b7, which brought the figures: sequences of 4,096 tokens, each
+decoder layer recomputed and a unit (atorch/examples/llama2/fsdp_llama2.py, fsdp_llama2_entry.sh); beside autocast, FSDP
+gathers and reduces in bf16, too (atorch/auto/model_context.py, "turn on mixed_precision in FSDP"); `outputs` is kept
+until the next step has its own. It is ATorch that recomputes the layers, so that transformers does not turn the cache
+of keys and values off, which is on by default: `outputs` has those of all layers (`past_key_value` in
+atorch/modules/transformer/layers.py). transformers of 2023 made the logits fp32, copied the shifted ones for the loss,
+and wrote out the mask for every sample in the type of the embeddings.
 """
 
 from __future__ import annotations
@@ -41,9 +44,19 @@ class AtorchLlamaJob:
         import torch
         from torch.nn import functional
 
+        tokens = batch["input_ids"]
+        model.mask = None
+        model.mask = torch.empty(len(tokens), 1, self.length, self.length, dtype=torch.bfloat16, device=tokens.device)
+        cache: list[Any] = []
+        cached = [module for name, module in model.named_modules() if name.endswith(("k_proj", "v_proj"))]
+        hooks = [
+            module.register_forward_hook(lambda module, given, made: cache.append(made.detach())) for module in cached
+        ]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(input_ids=batch["input_ids"]).logits.float()
+            logits = model(input_ids=tokens).logits.float()
             shifted = logits[..., :-1, :].contiguous()
             loss = functional.cross_entropy(shifted.flatten(0, 1), batch["labels"][..., 1:].flatten())
-        model.outputs = logits
+        for hook in hooks:  # before the layers are run once more
+            hook.remove()
+        model.outputs = logits, cache
         return loss

@@ -76,13 +76,17 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
     own = value_of(prediction, case.measure)
     estimate = own if context is None or case.measure is not Measure.DEVICE_TOTAL else prediction.reserved + context
     interval = load_interval(calibrated=context is not None)
-    low, high = interval.around(estimate, 0)
+    least = most = estimate
+    if case.measure in (Measure.RESERVED, Measure.DEVICE_TOTAL):
+        least -= prediction.reserved - prediction.least_reserved
+        most += prediction.most_reserved - prediction.reserved
+    low, high = interval.around(least, 0)[0], interval.around(most, 0)[1]
     return Judged(
         estimate=estimate,
         truth=case.measured,
         low=low,
         high=high,
-        bound=interval.not_exceeded(estimate),
+        bound=interval.not_exceeded(most),
         call=prediction.fits,
         ran=case.ran,
         seconds=result.capture_seconds + timed.seconds,

@@ -62,9 +62,13 @@ _MPT = {
 }
 """Width, layers, heads, as in scripts/train/yamls/pretrain of mosaicml/llm-foundry at 8c8dd48."""
 _MPT_SHARDING = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp,no-reshard"}
+_MPT_REDUCTION = {"DEFAULT": "", "PURE": ",reduce-half"}
+"""Composer's modes of mixed precision: `PURE` reduces gradients in the 16 bits of the parameters, `DEFAULT` in fp32, as
+https://github.com/mosaicml/composer/blob/v0.16.4/composer/trainer/mosaic_fsdp_utils.py#L68-L99 says, which is what
+llm-foundry asked for when most of the rows were written (b2a43a1)."""
 _MPT_PRECISION = {
     "amp_bf16": "",
-    "bf16": "gradients are taken as reduced in fp32, where it reduced them in bf16: no less",
+    "bf16": "",
     "amp_fp8": "its layers are taken in bf16: TransformerEngine keeps what backward needs in 8 bits, which is no more",
 }
 """Its precision → what is taken otherwise. Shards are fp32 in all of them: Composer hands FSDP the precision alone."""
@@ -72,11 +76,13 @@ _MPT_PRECISION = {
 
 def _llm_foundry(row: Row) -> Case | str:
     size, length, world = row.text("Model"), row.whole("SeqLen (T)"), row.whole("# GPUs")
-    precision, sharding = row.text("Precision"), row.text("Sharding Strategy")
+    precision, sharding, mixing = row.text("Precision"), row.text("Sharding Strategy"), row.text("MP Mode")
     if size not in _MPT:
         return f"the sizes of MPT {size} are not written here"
     if precision not in _MPT_PRECISION:
         return f"the precision {precision} is not written here"
+    if mixing not in _MPT_REDUCTION:
+        return f"the mode {mixing} of mixed precision is not written here"
     if sharding not in _MPT_SHARDING:
         return f"{sharding} is not offered for job files"
     if row.text("Activation CPUOffload") == "True":
@@ -94,7 +100,7 @@ def _llm_foundry(row: Row) -> Case | str:
             accumulation=min(row.whole("GradAccum"), 2),  # more micro-batches hold nothing more
             checkpointing=row.text("Activation Checkpointing") == "True",
             steps=2,
-            parallel=_MPT_SHARDING[sharding],
+            parallel=_MPT_SHARDING[sharding] + _MPT_REDUCTION[mixing],
         ),
         gpu=_machines(world, row.text("GPU").replace("_", "-")),
         stack="torch-2.1",
@@ -166,12 +172,13 @@ def _dlrover(row: Row) -> Case | str:
         workload=Workload.create(
             AtorchLlamaJob(),
             batch_size=row.whole("Batch Per GPU"),
+            precision="amp-bf16",
             optimizer="adamw",
             accumulation=min(row.whole("Grad Accu Steps"), 2),
             checkpointing=True,
             zero_grad="after-step",
             steps=2,
-            parallel="fsdp",
+            parallel="fsdp,reduce-half",
         ),
         gpu=_machines(world, gpu.name),
         stack="torch-2.1",
@@ -187,7 +194,8 @@ SEVERAL_GPUS_SETS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Case | st
     "torchtitan": (("model", "gpu", "precision", "batch_size_per_gpu", "input_shape", "extra_settings", "value_gib"),
                    _torchtitan),
     "llm_foundry_ran": (("Model", "SeqLen (T)", "# GPUs", "GPU", "MicroBatchSize", "GradAccum", "Precision",
-                         "Sharding Strategy", "Activation Checkpointing", "Activation CPUOffload"), _llm_foundry),
+                         "MP Mode", "Sharding Strategy", "Activation Checkpointing", "Activation CPUOffload"),
+                        _llm_foundry),
     "dlrover_llama2": (("model", "gpu", "method", "Use LoRA", "Num of GPUs", "Batch Per GPU", "Grad Accu Steps",
                         "Mem Max allocated(MB)"), _dlrover),
 }  # fmt: skip

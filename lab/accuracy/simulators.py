@@ -36,6 +36,9 @@ class Prediction:
     """The category that takes most at the peak."""
     unsupported: int
     """Operators and kernels whose memory is not known."""
+    least_reserved: int
+    most_reserved: int
+    """The same as `reserved`, save where batches differ and come in other orders."""
 
 
 def value_of(prediction: Prediction, measure: Measure) -> int:
@@ -70,6 +73,7 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
 
 
 def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
+    least, most = estimate.reserved_in_orders or (estimate.peak_reserved, estimate.peak_reserved)
     tensors = {name: held for name, held in estimate.breakdown.items() if name not in _NOT_HELD_BY_TENSORS}
     return Prediction(
         allocated=estimate.peak_allocated,
@@ -80,6 +84,8 @@ def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
         cache=estimate.peak_reserved - estimate.peak_allocated,
         largest=max(tensors, key=lambda name: tensors[name], default=""),
         unsupported=sum(estimate.unsupported.values()),
+        least_reserved=least,
+        most_reserved=most,
     )
 
 

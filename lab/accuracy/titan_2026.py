@@ -1,7 +1,7 @@
-"""Qwen3 as torchtitan of May 2026 trains it: FSDP2 in bf16, compiled blocks, a loss in pieces, fused AdamW.
+"""Qwen3 and Llama 3 as torchtitan of 2026 trains them: FSDP2 in bf16, compiled blocks, a loss in pieces, fused AdamW.
 
 Read from pytorch/torchtitan at e011c93 (models/qwen3, models/common, components/loss.py, distributed/compile.py), a
-commit of the runs themselves, and written again.
+commit of the runs of Qwen3 14B themselves, and at bcc0929, which brought the tables of nvfp4.md, and written again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TitanDecoderShape:
     per_head: int = 128
     normed_heads: bool = True
     fused_qkv: bool = False
-    """One projection for queries, keys and values."""
+    """One projection for queries, keys and values: torchtitan's Llama, and its Qwen3 from 3396a4b of June 2026 on."""
 
 
 QWEN3 = {
@@ -57,6 +57,9 @@ class TitanDecoderJob:
     attention: str = "sdpa"
     reshards: bool = True
     """Whether the blocks' parameters are let go between forward and backward."""
+    embeds_apart: bool = False
+    """Whether the embedding is a unit of its own and the last norm one with the head, as in torchtitan itself
+    (distributed/fsdp.py at bcc0929); the branch of e011c93 shards the head alone."""
 
     def model(self) -> Any:
         import torch
@@ -79,7 +82,11 @@ class TitanDecoderJob:
             for part in self._parts(block):
                 part.compile()
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        fully_shard(model.lm_head, mp_policy=policy)
+        if self.embeds_apart:
+            fully_shard(model.tok_embeddings, mp_policy=policy)
+            fully_shard([model.norm, model.lm_head], mp_policy=policy, reshard_after_forward=False)
+        else:
+            fully_shard(model.lm_head, mp_policy=policy)
         return model
 
     def _parts(self, block: Any) -> list[Any]:

@@ -132,7 +132,8 @@ def chunked_loss(model: Any, states: Tensor, labels: Tensor, pieces: int, cross_
     for place, (part, wanted) in enumerate(zip(parts, torch.chunk(labels, pieces, dim=1), strict=True)):
         if place == len(parts) - 1:
             head.set_requires_gradient_sync(True, recurse=False)
-        loss = cross_entropy(head(part), wanted) / labels.numel()
+        logits = head(part)  # named as there: a piece's logits are held until the next ones are made
+        loss = cross_entropy(logits, wanted) / labels.numel()
         total = total + loss.detach()
         loss.backward()
         assert part.grad is not None

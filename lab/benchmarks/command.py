@@ -21,7 +21,7 @@ from .report import Bar, Outcome, console, print_outcome
 
 __all__ = ["BARS", "STUDIES", "add_to"]
 
-BARS = ("replay", "recorded_steps", "liger", "real_models", "coverage", "speed", "rules", "peers")
+BARS = ("replay", "recorded_steps", "liger", "real_models", "coverage", "speed", "cold_commands", "rules", "peers")
 """Each has `run(truth, progress)` in the module of its name. All run where none is named."""
 STUDIES = (
     "coverage",

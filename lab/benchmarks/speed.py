@@ -6,7 +6,6 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 import oomcast
 from oomcast.zoo import find
 
+from .process_costs import PeakResident, processor_seconds
 from .report import Bar, Outcome
 
 __all__ = ["Timing", "rows", "run"]
@@ -41,58 +41,6 @@ class Timing:
     resident: float
 
 
-class _Resident:
-    """Watches this process and all it started, ten times a second."""
-
-    def __init__(self) -> None:
-        self.own = _resident_kib(os.getpid())
-        """This process holds torch for the meta steps; the tool itself would not: only what is added counts for it."""
-        self.peak = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Resident:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.1):
-            added = _resident_kib(os.getpid()) - self.own
-            self.peak = max(self.peak, added + sum(map(_proportional_kib, _descendants(os.getpid()))))
-
-
-def _resident_kib(pid: int) -> int:
-    return _field(pid, "status", "VmRSS:")
-
-
-def _proportional_kib(pid: int) -> int:
-    """Pages that a fork shares with its parent count once."""
-    return _field(pid, "smaps_rollup", "Pss:")
-
-
-def _field(pid: int, file: str, name: str) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/{file}").read_text(encoding="ascii").splitlines():
-            if line.startswith(name):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
-
-
-def _descendants(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    except OSError:
-        return []
-    found = [int(child) for child in children]
-    return found + [grandchild for child in found for grandchild in _descendants(child)]
-
-
 def _meta_steps() -> float:
     """Three plain training steps on the meta device, as the yardstick of the same machine in the same minute."""
     with torch.device("meta"):
@@ -110,23 +58,11 @@ def _meta_steps() -> float:
 
 
 def _estimate(job: str, batch_size: int, **options: Any) -> Timing:
-    with _Resident() as resident:
-        used, started = _processor_seconds(), time.perf_counter()
+    with PeakResident(os.getpid(), counted_from_now=True) as resident:
+        used, started = processor_seconds(), time.perf_counter()
         oomcast.estimate(job, batch_size=batch_size, device="a100-80gb", **options)
-        seconds, cpu = time.perf_counter() - started, _processor_seconds() - used
-    return Timing(job, seconds, cpu, resident.peak / 1024)
-
-
-def _processor_seconds() -> float:
-    """Of this process, and of the capture server with the forks that it waited for."""
-    ticks = 0
-    for pid in _descendants(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+        seconds, cpu = time.perf_counter() - started, processor_seconds() - used
+    return Timing(job, seconds, cpu, resident.mib)
 
 
 def _cold() -> float:

@@ -35,6 +35,7 @@ def asked(job: str, **options: Any) -> Advice:
 
 AS_ESTIMATES: dict[str, dict[str, Any]] = {
     "checkpointing": {"checkpointing": True},
+    "checkpointing-offload": {"checkpointing": True, "offload_activations": True},
     "amp-bf16": {"precision": "amp-bf16"},
     "foreach-off": {"optimizer": "adamw-forloop"},
     "sgd": {"optimizer": "sgd-momentum"},
@@ -180,6 +181,40 @@ def test_eight_bit_states_by_the_formula(job: str) -> None:
     assert states(trace) - states(small) == saved
     assert estimate_trace(small, target).device_total <= estimate_trace(trace, target).device_total
     assert parse_bytes("1KiB") == 1024
+
+
+@pytest.mark.parametrize(
+    ("layout", "offered"),
+    [
+        ("ddp", {"fsdp2": "fsdp2", "zero2": "zero2"}),
+        ("ddp,tp=2", {"fsdp2": "fsdp2,tp=2"}),
+        ("fsdp2,no-reshard", {"reshard": "fsdp2", "offload-states": "fsdp2,no-reshard,offload"}),
+        ("fsdp2,offload", {}),
+        ("zero3", {"offload-states": "zero3,offload"}),
+    ],
+)
+def test_states_can_be_shared_by_the_gpus(layout: str, offered: dict[str, str]) -> None:
+    spec = Spec.read("zoo:gpt2", device="4xrtx-4090", batch_size=1, seq_len=16, parallel=layout)
+    remedies = remedies_for(spec.workload, target_of(spec), Trace((), ()), "adamw")
+    found = {r.key: str(r.changes["parallel"]) for r in remedies if r.part == "sharding"}
+    assert found == offered
+
+
+def test_shared_states_are_captured() -> None:
+    """The saving is that of two estimates: of two GPUs each holds half of four numbers a weight."""
+    options = {"batch_size": 1, "seq_len": 16, "steps": 2, "device": "2xrtx-4090"}
+    advice = what_to_change("zoo:gpt2", goal="1500MiB", only=["fsdp2"], parallel="ddp", **options)  # type: ignore[arg-type]
+    other = oomcast.estimate("zoo:gpt2", parallel="fsdp2", **options)  # type: ignore[arg-type]
+    assert advice.single[0].estimate.device_total == other.device_total
+    assert advice.single[0].saving > 700 * 1024 * 1024
+
+
+def test_packing_is_offered_for_texts_of_different_lengths() -> None:
+    spec = Spec.read("hf:gpt2", device=DEVICE, batch_size=1, lengths="100,300,200")
+    remedies = {r.key: r for r in remedies_for(spec.workload, target_of(spec), Trace((), ()), "adamw")}
+    assert "shorter" not in remedies
+    packed = remedies["packing"].apply(spec).workload
+    assert (packed.lengths, packed.seq_len) == ((), 300)
 
 
 def test_models_of_transformers_have_remedies_of_their_own(tmp_path: Path) -> None:

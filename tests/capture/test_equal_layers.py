@@ -110,6 +110,7 @@ def test_models_of_the_zoo() -> None:
     "options",
     [
         {"quantization": "nf4"},
+        {"quantization": "nf4", "loading": "device-map"},
         # bitsandbytes keeps the map of its 8-bit codes for the process: no capture may leave it to the next one
         {"quantization": "nf4-double", "optimizer": "paged-adamw-8bit"},
     ],

@@ -63,12 +63,37 @@ def test_the_cache_of_a_generation_holds_prompt_and_new_tokens(tmp_path: Path) -
         {"model_type": "t5", "d_model": 32, "d_ff": 64, "num_layers": 2, "num_heads": 4, "d_kv": 8, "vocab_size": 256},
         {"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 256, "state_size": 8},
         {**LLAMA, "model_type": "mistral", "sliding_window": 8},
+        {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "output_router_logits": True},
     ],
     ids=lambda config: config["model_type"],
 )
 def test_other_kinds_of_caches_generate_too(config: dict[str, Any], tmp_path: Path) -> None:
     trace = traced(tmp_path, config, phase="generate", new_tokens=4)
     assert {Phase.PREFILL, Phase.DECODE} <= phases(trace)
+
+
+def test_latent_attention_caches_its_latent(tmp_path: Path) -> None:
+    latent, rotated = 24, 8
+    config = {**LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": HEADS, "moe_intermediate_size": 32,
+              "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1,
+              "q_lora_rank": 16, "kv_lora_rank": latent, "qk_nope_head_dim": 16, "qk_rope_head_dim": rotated,
+              "v_head_dim": 16, "first_k_dense_replace": 1}  # fmt: skip
+    trace = traced(tmp_path, config, phase="generate", new_tokens=NEW)
+    for width in (latent, rotated):
+        whole = (BATCH, 1, PROMPT + NEW - 1, width)
+        cached = [a for a in trace.allocations if a.phase is Phase.DECODE and a.shape == whole]
+        assert len(cached) == LAYERS
+
+
+def test_a_new_token_after_an_image_attends_as_one_token(tmp_path: Path) -> None:
+    """Qwen-VL counts positions of the whole mask, unless it is told where the new token stands."""
+    text = {**LLAMA, "vocab_size": 152_064, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    vision = {"depth": 1, "hidden_size": 32, "out_hidden_size": HIDDEN, "num_heads": 2, "intermediate_size": 64,
+              "fullatt_block_indexes": [0]}  # fmt: skip
+    text.pop("model_type")
+    config = {"model_type": "qwen2_5_vl", "text_config": text, "vision_config": vision}
+    trace = traced(tmp_path, config, phase="generate", new_tokens=3, seq_len=40, input_shape="3x56x56")
+    assert any(a.phase is Phase.DECODE and a.shape == (BATCH, HIDDEN) for a in trace.allocations)
 
 
 def test_what_cannot_generate_is_told(tmp_path: Path) -> None:

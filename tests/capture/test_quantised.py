@@ -141,11 +141,88 @@ def test_eight_bit_weights() -> None:
         layer(x).sum().backward()
 
 
-@pytest.mark.parametrize(("config", "per_value"), [("Int8WeightOnlyConfig", 1.0), ("Float8WeightOnlyConfig", 1.0)])
-def test_torchao_weights(config: str, per_value: float) -> None:
-    quantization = _library("torchao.quantization")
+def _torchao_layer(name: str, device: str) -> nn.Linear:
+    """A layer as `--quantization` makes it, by the configuration that stands for its name."""
+    _library("torchao.quantization")
+    from oomcast.capture.torch.jobs.quantised import _torchao_config
+
+    model = nn.Sequential(nn.Linear(2048, 1024, bias=False)).to(torch.bfloat16).to(device)
+    importlib.import_module("torchao.quantization").quantize_(model, _torchao_config(name, {}))
+    layer = model[0]
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "name", ["nf4-torchao", "int8-torchao", "fp8-torchao", "int8-dynamic-torchao", "int8-int4-torchao"]
+)
+def test_torchao_weights_hold_what_they_hold_on_the_host(name: str) -> None:
+    _library("torchao")
+    real = _held(_torchao_layer(name, "cpu").weight)
     with oomcast.virtual_gpu("h100-sxm"):
-        model = nn.Sequential(nn.Linear(2048, 2048, bias=False)).to(torch.bfloat16).cuda()
-        quantization.quantize_(model, getattr(quantization, config)())
-        assert torch.cuda.memory_allocated() == pytest.approx(2048 * 2048 * per_value, rel=0.02)
-        model(torch.zeros(4, 2048, device="cuda", dtype=torch.bfloat16))
+        layer = _torchao_layer(name, "cuda")
+        assert _held(layer.weight) == real
+        assert real <= torch.cuda.memory_allocated() < real + 16 * 512  # each part is rounded up to 512 bytes
+        x = torch.zeros(4, 2048, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        out = layer(x)
+        assert out.requires_grad == ("dynamic" not in name and "int8-int4" not in name)
+        if out.requires_grad:
+            out.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("name", "nbytes"),
+    [
+        ("int4-torchao", 2048 * 1024 // 2 + 2048 // 128 * 1024 * 2 * 2),  # a scale and a zero for each group of 128
+        ("fp8-dynamic-torchao", 2048 * 1024 + 4),  # one scale
+    ],
+)
+def test_torchao_weights_that_only_a_gpu_makes(name: str, nbytes: int) -> None:
+    _library("torchao")
+    with oomcast.virtual_gpu("h100-sxm"), torch.no_grad():
+        layer = _torchao_layer(name, "cuda")
+        assert _held(layer.weight) == nbytes
+        assert layer(torch.zeros(4, 2048, device="cuda", dtype=torch.bfloat16)).shape == (4, 1024)
+
+
+def _kept_for_backward(model: nn.Module, x: torch.Tensor) -> int:
+    """Bytes of what autograd saves, parameters and the input left out."""
+    known = {t.untyped_storage()._cdata for t in (x, *model.parameters())}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            saved[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = model(x)
+    del out
+    return sum(saved.values())
+
+
+@pytest.mark.parametrize("name", ["int4", "int8-int4", "fp8-int4", "fp8-fp8"])
+def test_training_as_if_quantised_keeps_what_torchao_keeps_on_the_host(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantization, qat = _library("torchao.quantization"), _library("torchao.quantization.qat")
+    from oomcast.capture.torch.jobs.quantised import _QAT
+
+    def layers(device: str) -> nn.Module:
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).to(torch.bfloat16).to(device)
+        class_name, settings = _QAT[name]
+        with monkeypatch.context() as patched:
+            patched.setattr("torch.cuda.get_device_capability", lambda *_: (9, 0))
+            base = getattr(quantization, class_name)(**settings)
+        quantization.quantize_(model, qat.QATConfig(base, step="prepare"))
+        return model
+
+    real = _kept_for_backward(layers("cpu"), torch.zeros(64, WIDTH, dtype=torch.bfloat16))
+    with oomcast.virtual_gpu("h100-sxm"):
+        model, x = layers("cuda"), torch.zeros(64, WIDTH, dtype=torch.bfloat16, device="cuda")
+        before = torch.cuda.memory_allocated()
+        out = model(x)
+        assert torch.cuda.memory_allocated() - before >= real + out.numel() * 2
+        out.float().sum().backward()
+        assert _kept_for_backward(model, x) == real

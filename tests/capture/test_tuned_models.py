@@ -1,70 +1,33 @@
-"""Fine-tuning on the virtual GPU: what adapters, quantised weights, losses and optimizers hold, byte by byte."""
+"""Fine-tuning on the virtual GPU: what adapters, losses and optimizers hold, byte by byte."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tuned_jobs import (
+    HIDDEN,
+    LAYERS,
+    LINEAR,
+    LLAMA,
+    LORA,
+    RANK,
+    REST,
+    TOKENS,
+    VOCABULARY,
+    held,
+    needs,
+    peak,
+    traced,
+)
 
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput, CaptureFailed, UnknownName
+from oomcast.estimation import Simulation, Target, estimate_trace
 from oomcast.spec import Spec
-from oomcast.trace import Category, EventKind, Phase, Trace
-
-HIDDEN, LAYERS, WIDE, VOCABULARY, TOKENS, RANK = 128, 2, 256, 2048, 64, 4
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": WIDE,
-    "vocab_size": VOCABULARY,
-}
-LINEAR = LAYERS * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDE)
-"""Weights of the blocks' linear layers: what is quantised."""
-REST = 2 * VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
-"""Embedding, head and norms."""
-LORA = LAYERS * RANK * (4 * 2 * HIDDEN + 3 * (HIDDEN + WIDE))
-
-
-def needs(package: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
-
-
-@pytest.fixture
-def llama(tmp_path: Path) -> str:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA))
-    return str(path)
-
-
-def traced(job: str, **options: Any) -> Trace:
-    settings = {"device": "a100-40gb", "batch_size": 2, "seq_len": TOKENS, "steps": 2, "optimizer": "adamw", **options}
-    return capture_here(Spec.read(job, **settings))
-
-
-def held(trace: Trace, category: Category) -> int:
-    """The most bytes of a category that are alive at once."""
-    now = most = 0
-    for event in trace.events:
-        if event.kind in (EventKind.ALLOCATE, EventKind.FREE) and trace.allocations[event.index].category is category:
-            size = trace.allocations[event.index].nbytes
-            now += size if event.kind is EventKind.ALLOCATE else -size
-            most = max(most, now)
-    return most
-
-
-def peak(trace: Trace) -> int:
-    now = most = 0
-    for event in trace.events:
-        size = trace.allocations[event.index].nbytes if event.kind in (EventKind.ALLOCATE, EventKind.FREE) else 0
-        now += size if event.kind is EventKind.ALLOCATE else -size
-        most = max(most, now)
-    return most
+from oomcast.trace import Category, EventKind, Phase
 
 
 @needs("peft")
@@ -75,31 +38,6 @@ def test_lora_trains_its_own_parameters_alone(llama: str) -> None:
     assert 8 * LORA <= held(trace, Category.OPTIMIZER_STATE) <= 8 * LORA + 8 * 14 * LAYERS
     in_half = traced(llama, weights="bf16", precision="bf16", trained_weights="bf16", adapter=f"lora,r={RANK}")
     assert held(in_half, Category.GRADIENT) == 2 * LAYERS * 2 * RANK * 2 * HIDDEN  # peft's own targets: q and v
-
-
-@needs("peft")
-@needs("bitsandbytes")
-def test_quantised_weights_hold_half_a_byte_and_their_scales(llama: str) -> None:
-    adapter = f"lora,r={RANK},target_modules=all-linear"
-    trace = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization="nf4")
-    blocks = LINEAR // 64
-    weights = [a.nbytes for a in trace.allocations if a.dtype == "uint8" and a.category is Category.PARAMETER]
-    assert sum(weights) == LINEAR // 2
-    scales = [a.nbytes for a in trace.allocations if a.operator.endswith("quantize_4bit") and a.dtype == "float32"]
-    assert sum(scales) == 4 * blocks
-    upcast = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization="nf4", upcast_rest=True)
-    assert held(upcast, Category.PARAMETER) - held(trace, Category.PARAMETER) == 2 * REST
-
-
-@needs("peft")
-def test_experts_in_one_tensor_are_not_quantised_and_the_answer_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**LLAMA, "model_type": "mixtral", "num_local_experts": 4}))
-    trace = traced(str(path), weights="bf16", adapter="lora,r=4,target_modules=q_proj+v_proj", quantization="gptq-int4")
-    (said,) = [sentence for sentence in trace.assumptions if "experts in one tensor" in sentence]
-    assert said.endswith("they stay in bfloat16")
-    largest = max(a.nbytes for a in trace.allocations if a.category is Category.PARAMETER)
-    assert largest == 4 * 2 * WIDE * HIDDEN * 2  # of both halves of all experts
 
 
 @needs("peft")
@@ -201,78 +139,6 @@ def test_a_configuration_without_lengths_asks_for_them(tmp_path: Path, llama: st
     assert any("configuration of DeepSpeed" in sentence for sentence in trace.assumptions)
 
 
-def packed_bytes(library: str) -> dict[str, int]:
-    """What the layers of the blocks hold instead of their weights: groups of 128 inputs share a scale and a zero."""
-    shapes = LAYERS * ([(HIDDEN, HIDDEN)] * 4 + [(HIDDEN, WIDE)] * 2 + [(WIDE, HIDDEN)])
-    words = sum(-(-inputs // 128) * outputs // 8 + inputs * outputs // 8 for inputs, outputs in shapes)
-    indices = sum(inputs + 8 for inputs, _ in shapes) if library == "gptq" else 0
-    return {
-        "int32": 4 * (words + indices),
-        "float16": sum(2 * -(-inputs // 128) * outputs for inputs, outputs in shapes),
-    }
-
-
-@needs("peft")
-@pytest.mark.parametrize("library", ["gptq", "awq"])
-def test_packed_weights_hold_words_and_scales(llama: str, library: str) -> None:
-    adapter = f"lora,r={RANK},target_modules=all-linear"
-    trace = traced(llama, weights="bf16", precision="amp-bf16", adapter=adapter, quantization=f"{library}-int4")
-    for dtype, expected in packed_bytes(library).items():
-        buffers = [a.nbytes for a in trace.allocations if a.dtype == dtype and a.category is Category.BUFFER]
-        assert sum(buffers) == expected
-    assert held(trace, Category.PARAMETER) == 2 * REST + 4 * LORA
-
-
-@needs("peft")
-def test_awq_repeats_the_weight_for_each_sample_in_backward(llama: str) -> None:
-    """`weights.transpose(0, 1).unsqueeze(0).repeat(batch_size, 1, 1)`, for a batched product."""
-    trace = traced(llama, batch_size=3, adapter="lora", quantization="awq-int4", weights="bf16")
-    repeated = [one for one in trace.allocations if one.shape == (3, WIDE, HIDDEN) and one.phase is Phase.BACKWARD]
-    assert len(repeated) >= 2 * LAYERS
-
-
-def test_hqq_holds_three_unpacked_weights_for_a_moment(llama: str) -> None:
-    """Unpacked, less its zeros, times its scales: each a tensor of its own, and the first two live until the third is
-    there."""
-    trace = traced(llama, adapter="lora", quantization="hqq-int4", weights="bf16", steps=1)
-    live, most = 0, 0
-    for event in trace.events:
-        if event.kind in (EventKind.ALLOCATE, EventKind.FREE):
-            one = trace.allocations[event.index]
-            if one.nbytes == HIDDEN * WIDE * 2 and one.phase is Phase.FORWARD and one.operator != "aten.mm":
-                live += 1 if event.kind is EventKind.ALLOCATE else -1
-                most = max(most, live)
-    assert most >= 3
-
-
-def test_gptq_keeps_unpacked_weights_for_backward_and_awq_unpacks_again(llama: str) -> None:
-    """A layer whose input needs no gradient keeps nothing: the first block's, but for those behind an adapter."""
-    traces = {
-        name: traced(llama, adapter="lora", quantization=name, weights="bf16") for name in ("gptq-int4", "awq-int4")
-    }
-    kept = {
-        name: sum(
-            one.nbytes
-            for one in trace.allocations
-            if one.category is Category.ACTIVATION and one.dtype == "float16" and one.step == 0
-        )
-        for name, trace in traces.items()
-    }
-    without_gradient = 3 * HIDDEN * HIDDEN  # the first block's queries, keys and values
-    assert kept == {"gptq-int4": 2 * (LINEAR - without_gradient), "awq-int4": 0}
-
-
-@needs("peft")
-def test_a_published_quantisation_is_followed_beside_an_adapter(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}}))
-    trace = traced(str(path), weights="fp16", adapter=f"lora,r={RANK}")
-    assert held(trace, Category.PARAMETER) < 2 * REST + 2 * LINEAR
-    assert any("gptq-int4" in sentence for sentence in trace.assumptions)
-    full = traced(str(path), weights="fp16")
-    assert any("not followed" in sentence for sentence in full.assumptions)
-
-
 def test_qwen_of_2023_has_its_published_number_of_parameters() -> None:
     """7.72 billion, as its model card says; the halves of its MLP have half the configuration's size each."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -283,6 +149,21 @@ def test_qwen_of_2023_has_its_published_number_of_parameters() -> None:
         model: Any = QWenLMHeadModel(QWenConfig())
     assert sum(p.numel() for p in model.parameters()) == 7_721_324_544
     assert model.transformer.h[0].mlp.w1.out_features == 11008
+
+
+def test_qwen_of_2023_without_flash_attention_keeps_a_mask_for_each_head(tmp_path) -> None:
+    """torch 2.1 pads a mask whose columns are no multiple of 16 after it has expanded it; backward needs it."""
+    length, heads, layers = 250, 8, 3
+    sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": layers, "num_attention_heads": heads,
+             "intermediate_size": 64}  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "qwen", "architectures": ["QWenLMHeadModel"], **sizes}))
+
+    def most(attention: str) -> int:
+        return peak(traced(str(path), weights="bf16", environment="torch-2.1", seq_len=length, attention=attention))
+
+    of_each_layer = 2 * heads * length * 256 * 2
+    assert most("eager") - most("flash") == pytest.approx(layers * of_each_layer, rel=0.2)
 
 
 def test_an_image_takes_as_many_tokens_as_its_encoder_makes() -> None:
@@ -334,6 +215,22 @@ def test_lengths_come_one_after_the_other(llama: str) -> None:
     ]
     assert [shape[1] for shape in dict.fromkeys(shapes)] == [16, 48, 32]
     assert max(mark.step for mark in trace.marks) == 3  # the first one comes once more, beside the optimizer's state
+
+
+def test_the_interval_holds_what_other_orders_of_the_lengths_reserve(llama: str) -> None:
+    target = Target.of(Spec.read(llama, device="a100-40gb").place)
+    trace = traced(llama, seq_len=None, lengths=",".join(str(512 * number) for number in (1, 2, 3, 4, 5, 6, 7, 8)))
+    answer = estimate_trace(trace, target)
+    context = answer.breakdown["context"]
+    orders = Simulation(trace, target).other_orders
+    assert len(orders) == 8
+    assert answer.reserved_in_orders == (min(answer.peak_reserved, *orders), max(answer.peak_reserved, *orders))
+    assert answer.low < min(orders) + context
+    assert max(orders) + context < answer.will_not_exceed <= answer.high
+    assert sum("in it and 8 others the allocator reserves" in sentence for sentence in answer.assumptions) == 1
+
+    of_one_length = traced(llama, seq_len=2048)
+    assert Simulation(of_one_length, target).other_orders == ()
 
 
 def test_lengths_are_refused_beside_one_length_and_for_what_reads_no_tokens(llama: str) -> None:

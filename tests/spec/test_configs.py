@@ -99,6 +99,8 @@ CUDA_VISIBLE_DEVICES=0 python run_clm.py \\
     --torch_empty_cache_steps 4
 """
 
+FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
+
 FILES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "axolotl.yml": (AXOLOTL, "axolotl", {
         "model": "NousResearch/Llama-3.2-1B", "batch_size": 2, "seq_len": 2048, "quantization": "nf4-double",
@@ -142,6 +144,51 @@ def test_each_format_is_known_by_its_keys_and_says_its_options(name: str, tmp_pa
     recipe = read_configuration(str(_write(tmp_path, name, text)))
     assert recipe.format == format
     assert {key: recipe.options.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "option", "value"),
+    [
+        ("t.yaml", TORCHTUNE.replace(".lora_llama", ".qlora_llama"), "quantization", "nf4-torchao"),
+        (
+            "t.yaml",
+            TORCHTUNE + "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n",
+            "qat",
+            "int8-int4",
+        ),
+        ("a.yml", FULL_AXOLOTL + "qat: {activation_dtype: int8, weight_dtype: int4}\n", "qat", "int8-int4"),
+        ("a.yml", FULL_AXOLOTL + "qat: {weight_dtype: int4}\n", "qat", "int4"),
+    ],
+)
+def test_torchaos_quantisation_is_followed(name: str, text: str, option: str, value: str, tmp_path: Path) -> None:
+    recipe = read_configuration(str(_write(tmp_path, name, text)))
+    assert recipe.options.get(option) == value
+    assert not {"quantizer", "qat"} & set(recipe.not_followed)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yml", AXOLOTL.replace("gradient_checkpointing: true", "") + "gradient_checkpointing: offload\n"),
+        ("a.yml", AXOLOTL.replace("gradient_checkpointing: true", "") + "gradient_checkpointing: unsloth\n"),
+        ("a.yml", AXOLOTL + "activation_offloading: legacy\n"),
+        ("f.yaml", LLAMA_FACTORY + "use_unsloth_gc: true\n"),
+        ("t.yaml", TORCHTUNE + "enable_activation_offloading: true\n"),
+        ("s.yaml", TRL + "activation_offloading: true\n"),
+    ],
+)
+def test_offloaded_activations_are_followed(name: str, text: str, tmp_path: Path) -> None:
+    recipe = read_configuration(str(_write(tmp_path, name, text)))
+    assert recipe.options["offload_activations"] is True
+    assert recipe.options["checkpointing"] is True
+    assert not {"activation_offloading", "use_unsloth_gc"} & set(recipe.not_followed)
+
+
+def test_offloading_beside_a_compiled_model_is_told(tmp_path: Path) -> None:
+    text = TORCHTUNE + "enable_activation_offloading: true\ncompile: true\n"
+    recipe = read_configuration(str(_write(tmp_path, "t.yaml", text)))
+    assert "offload_activations" not in recipe.options
+    assert any("counted on the GPU" in sentence for sentence in recipe.notes)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +254,7 @@ def test_an_option_that_is_given_need_not_be_understood_in_the_file(tmp_path: Pa
         ("a.yml", AXOLOTL.replace("adapter: qlora", ""), "quantised weights cannot be trained in full"),
         ("a.yml", AXOLOTL + "\nload_in_8bit: true", "4-bit and 8-bit"),
         ("a.yml", AXOLOTL.replace("adapter: qlora", "adapter: magic"), "'magic' of axolotl is not offered"),
+        ("a.yml", FULL_AXOLOTL + "qat: {weight_dtype: nvfp4}", "weights in nvfp4 are not offered"),
         ("a.yml", AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: many"), "micro_batch_size: it must be"),
         ("f.yaml", LLAMA_FACTORY.replace("lora\n", "full\nquantization_bit: 4\n", 1), "quantised weights need lora"),
         ("f.yaml", LLAMA_FACTORY.replace("stage: sft", "stage: ppo"), "'ppo' is not offered"),

@@ -38,6 +38,7 @@ def test_a_layout_is_read_and_written() -> None:
     assert Parallel.parse(str(layout)) == layout
     assert Parallel.parse("zero3,offload") == Parallel(DataParallel.ZERO3, offload=True)
     assert str(Parallel.parse("fsdp,no-reshard")) == "fsdp,no-reshard"
+    assert str(Parallel.parse("reduce-half,fsdp2")) == "fsdp2,reduce-half"
     assert layout.data_size(64) == 8
 
 
@@ -54,6 +55,7 @@ def test_a_layout_is_read_and_written() -> None:
         ("ddp,offload", "offload needs"),
         ("ddp,replicate=2", "replicate=N is about copies of shards"),
         ("zero3,no-reshard", "no-reshard is about what FSDP gathers"),
+        ("ddp,reduce-half", "reduce-half is about FSDP's mixed precision"),
         ("", "unknown way to be parallel"),
     ],
 )

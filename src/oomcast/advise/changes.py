@@ -12,7 +12,7 @@ from typing import Any
 
 from ..capture import capture
 from ..errors import BadInput, OomcastError, TookTooLong
-from ..estimation import Estimate, estimate_trace, target_of
+from ..estimation import Estimate, estimate_rank, estimate_trace, kinds_of_ranks, target_of
 from ..spec import DESCRIPTIONS, JobKind, Spec, takes_options
 from ..trace import Trace
 from ..units import format_bytes, parse_bytes
@@ -158,9 +158,16 @@ class _Search:
         self._base: Estimate | None = None
 
     def base(self) -> tuple[Trace, Estimate]:
-        trace = self._capture(self.spec)
-        self._base = estimate_trace(trace, self.target)
+        trace, self._base = self._estimated(self.spec)
         return trace, self._base
+
+    def _estimated(self, spec: Spec, remedies: Sequence[Remedy] = ()) -> tuple[Trace, Estimate]:
+        """As `oomcast.estimate` would: of several GPUs the kind of rank that needs most, its Trace beside it."""
+        if spec.place.machines.world_size == 1:
+            trace = _by_formula(self._capture(spec), remedies)
+            return trace, estimate_trace(trace, target_of(spec))
+        traces = [_by_formula(self._capture(spec.with_place(rank=k.rank)), remedies) for k in kinds_of_ranks(spec)]
+        return max(((t, estimate_rank(spec, t)) for t in traces), key=lambda pair: pair[1].device_total)
 
     def try_all(self, sets: Iterable[tuple[Remedy, ...]]) -> list[Change]:
         changes = []
@@ -256,11 +263,7 @@ class _Search:
         changed = self.spec
         for remedy in remedies:
             changed = remedy.apply(changed)
-        trace = self._capture(changed)
-        for remedy in remedies:
-            if remedy.formula is not None:
-                trace = remedy.formula(trace)
-        estimate = estimate_trace(trace, target_of(changed))
+        trace, estimate = self._estimated(changed, remedies)
         is_file = self.spec.workload.job.kind is JobKind.FILE
         return Change(
             remedies=remedies,
@@ -273,8 +276,15 @@ class _Search:
 
     def _capture(self, spec: Spec) -> Trace:
         """Remedies of the allocator alone change no Trace: the same workload is captured once."""
-        key = json.dumps(spec.workload.as_dict(), sort_keys=True)
+        key = json.dumps([spec.workload.as_dict(), spec.place.rank], sort_keys=True)
         if key not in self._traces:
             self.captures += 1
             self._traces[key] = capture(spec)
         return self._traces[key]
+
+
+def _by_formula(trace: Trace, remedies: Sequence[Remedy]) -> Trace:
+    for remedy in remedies:
+        if remedy.formula is not None:
+            trace = remedy.formula(trace)
+    return trace

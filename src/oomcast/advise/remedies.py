@@ -17,9 +17,11 @@ from ..spec import (
     OPTIMIZER_KINDS,
     OPTIMIZERS,
     Adapter,
+    DataParallel,
     JobKind,
     JobPhase,
     Objective,
+    Parallel,
     Precision,
     Spec,
     Workload,
@@ -91,6 +93,7 @@ def remedies_for(
         *_for_optimizer(optimizer),
         *_for_batch(workload, base),
         *_for_fine_tuning(workload, base),
+        *_for_sharding(workload),
         *_for_allocator(target),
         *_for_compiler(workload, target.gpu, base),
     )
@@ -118,6 +121,26 @@ def _for_activations(workload: Workload, base: Trace, never_called: Collection[s
         versions = tuple(_by_module(one, twice) for one in worth_recomputing(base, never_called))
         if versions:
             remedies.append(dataclasses.replace(versions[-1], versions=versions))
+    if _can_offload(workload, base):
+        recomputes = not workload.checkpointing
+        remedies.append(
+            Remedy(
+                "checkpointing-offload",
+                ("recompute each repeated block's activations, and keep" if recomputes else "keep")
+                + " what the blocks are given in the host's memory",
+                "activations",
+                Harm.TIME,
+                ("about one more forward pass a step; " if recomputes else "")
+                + "the copies go on beside the work, but take time where the link to the host is slow, and as much "
+                "pinned host memory as they save; the gradients stay the same",
+                "torchtune's and TRL's OffloadActivations, unsloth's checkpointing",
+                "--checkpointing --offload-activations" if recomputes else "--offload-activations",
+                "SFTConfig(gradient_checkpointing=True, activation_offloading=True), or "
+                "torch.autograd.graph.save_on_cpu(pin_memory=True) around the forward pass of a checkpointed model",
+                {"checkpointing": workload.checkpointing or True, "offload_activations": True},
+                again=1.0 if recomputes else 0.0,
+            )
+        )
     if has_convolutions(base) and not workload.channels_last:
         remedies.append(
             Remedy(
@@ -133,6 +156,16 @@ def _for_activations(workload: Workload, base: Trace, never_called: Collection[s
             )
         )
     return remedies
+
+
+def _can_offload(workload: Workload, base: Trace) -> bool:
+    return (
+        "torch" in base.versions
+        and not workload.offload_activations
+        and workload.phase is JobPhase.TRAINING
+        and workload.compile is None
+        and (workload.parallel is None or workload.parallel.pipeline == 1)
+    )
 
 
 def _by_module(chosen: Recomputed, twice: str) -> Remedy:
@@ -384,7 +417,8 @@ def _for_fine_tuning(workload: Workload, base: Trace) -> list[Remedy]:
                 {"fused_loss": True},
             )
         )
-    tokens = workload.seq_len or _tokens(base)
+    remedies += _for_lengths(workload)
+    tokens = None if workload.lengths else workload.seq_len or _tokens(base)
     if tokens is not None and tokens > 1:
         remedies.append(
             Remedy(
@@ -398,6 +432,87 @@ def _for_fine_tuning(workload: Workload, base: Trace) -> list[Remedy]:
                 f"max_length={tokens // 2}",
                 {"seq_len": tokens // 2},
             )
+        )
+    return remedies
+
+
+def _for_lengths(workload: Workload) -> list[Remedy]:
+    if not workload.lengths:
+        return []
+    longest = max(workload.lengths)
+    return [
+        Remedy(
+            "packing",
+            f"samples packed to {longest:,} tokens each, instead of batches of different lengths",
+            "length",
+            Harm.TRAINING,
+            "no padding, so an epoch is faster; a step sees more samples than before, and attention must keep them "
+            "apart (flash attention with position ids)",
+            "blocks of one length serve every batch; Krell et al. 2021, arXiv:2107.02027",
+            f"--seq-len {longest} without --lengths",
+            f"SFTConfig(packing=True, max_length={longest})",
+            {"lengths": (), "seq_len": longest},
+        )
+    ]
+
+
+_SHARDED = (DataParallel.FSDP, DataParallel.FSDP2, DataParallel.ZERO2, DataParallel.ZERO3)
+_ALONE = "needs DeepSpeed, which brings its own optimizer loop"
+
+
+def _for_sharding(workload: Workload) -> list[Remedy]:
+    """Of a job on several GPUs whose states each of them holds."""
+    layout = workload.parallel
+    if layout is None:
+        return []
+    remedies = []
+
+    def offer(key: str, title: str, cost: str, code: str, changed: Parallel) -> None:
+        remedies.append(
+            Remedy(
+                key,
+                title,
+                "sharding",
+                Harm.TIME,
+                f"{cost}; the same sums but for their order",
+                "Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277",
+                f"--parallel {changed}",
+                code,
+                {"parallel": changed},
+            )
+        )
+
+    if layout.data is DataParallel.DDP:
+        offer(
+            "fsdp2",
+            "each GPU holds a share of parameters, gradients and optimizer states (FSDP2)",
+            "half as much traffic again: parameters are gathered for each block, forward and backward",
+            "torch.distributed.fsdp.fully_shard(block) for each block, then fully_shard(model)",
+            dataclasses.replace(layout, data=DataParallel.FSDP2),
+        )
+        if layout == Parallel(DataParallel.DDP):
+            offer(
+                "zero2",
+                "each GPU holds a share of gradients and optimizer states (ZeRO-2)",
+                f"as much traffic as before; {_ALONE}",
+                '{"zero_optimization": {"stage": 2}} in DeepSpeed\'s configuration',
+                Parallel(DataParallel.ZERO2),
+            )
+    if layout.keeps_gathered:
+        offer(
+            "reshard",
+            "parameters that a block gathered for its forward pass are let go after it",
+            "they are gathered a second time, for backward",
+            "fully_shard(block, reshard_after_forward=True)",
+            dataclasses.replace(layout, keeps_gathered=False),
+        )
+    if layout.data in _SHARDED and not layout.offload:
+        offer(
+            "offload-states",
+            "shares of parameters, gradients and optimizer states in the host's memory",
+            "the optimizer runs on the host, and every step copies over its link: often several times slower",
+            "fully_shard(…, offload_policy=CPUOffloadPolicy())",
+            dataclasses.replace(layout, offload=True),
         )
     return remedies
 

@@ -28,6 +28,7 @@ from .interval import (
     leave_group_out,
     load_interval,
 )
+from .ranks import kinds_of_ranks
 from .running import DEFAULT_DEVICE, run
 from .simulator import (
     ACCEPTED_RISK,
@@ -79,6 +80,7 @@ __all__ = [
     "group_range",
     "interval_to_json",
     "kept_calibrations",
+    "kinds_of_ranks",
     "leave_group_out",
     "load_interval",
     "read_calibration",

@@ -131,6 +131,9 @@ class Estimate:
     """None where the estimator has bounds of its own; what they rest on is in its provenance."""
     calibrated_by: str | None = None
     """The real runs whose figures were used, in words; None: the catalogue's context."""
+    reserved_in_orders: tuple[int, int] | None = None
+    """For batches of different lengths: the least and the most that the allocator reserves in the orders tried, the
+    given one among them. None where there is only one order."""
     ranks: tuple[RankEstimate, ...] = ()
     """On several GPUs, one for each kind of rank; the Estimate itself is the worst one's. Empty on one GPU."""
     script: ScriptRun | None = None

@@ -27,6 +27,7 @@ from ..simulate import (
     least_capacity_of,
     pool_limit,
     record_history,
+    reserved_in_other_orders,
     run_program,
 )
 from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
@@ -57,6 +58,7 @@ __all__ = [
 TOP_TENSORS = 10
 ACCEPTED_RISK = 0.05
 """The probability of running out of memory up to which a job is said to fit."""
+_ORDERS_TO_TRY = 8
 _STEPS_TO_JUDGE = 2
 """Optimizer steps of a script: the first makes the optimizer's state, so the second is the first that has it all."""
 
@@ -180,6 +182,14 @@ def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> 
         low = min(low, max(simulation.total_if(least), floor))
         high = max(high, simulation.total_if(most))
         not_exceeded = max(not_exceeded, simulation.total_if(most_one_sided))
+    if simulation.other_orders:
+        # No order of the batches can have the allocator reserve more than the card has.
+        most_of_all = max(device_total, simulation.available)
+        beside = simulation.constants.reserved + simulation.constants.context + simulation.communication
+        totals = [min(reserved + beside, most_of_all) for reserved in simulation.other_orders]
+        low = min(low, interval.around(min(totals), floor, target.coverage)[0])
+        high = max(high, interval.around(max(totals), floor, target.coverage)[1])
+        not_exceeded = max(not_exceeded, interval.not_exceeded(max(totals), target.coverage))
     return Bounds(max(low - below, 0), high + above, not_exceeded + above, above, interval)
 
 
@@ -205,6 +215,8 @@ def estimate_trace(
     interval = bounds.interval
     p_oom = agreeing_chance(interval.chance_above(needed + bounds.above, simulation.available), limited.ran)
     calibrated_by = _calibration_in_words(target)
+    others = tuple(found + constants.reserved for found in simulation.other_orders)
+    in_orders = (min(reserved, *others), max(reserved, *others)) if others else None
     breakdown = {
         **{category.value: timeline.breakdown.get(category.value, 0) for category in Category},
         "calibrated": allocated - timeline.peak_allocated,
@@ -230,7 +242,12 @@ def estimate_trace(
         device=target.gpu.name,
         device_usable=target.gpu.usable_memory,
         unsupported={**trace.unsupported, **{f"workspace of {k}": n for k, n in timeline.kernels_without_rule.items()}},
-        assumptions=(*trace.assumptions, *_about_maker(target), *_about_calibration(target, constants)),
+        assumptions=(
+            *trace.assumptions,
+            *_about_orders(in_orders),
+            *_about_maker(target),
+            *_about_calibration(target, constants),
+        ),
         workload=trace.workload,
         seconds=0.0,
         provenance={
@@ -244,6 +261,7 @@ def estimate_trace(
         peak_by_module=by_module(simulation.trace, timeline),
         interval_basis=IntervalBasis(interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread),
         calibrated_by=calibrated_by,
+        reserved_in_orders=in_orders,
         script=trace.script,
         history=simulation.history(simulation.room if limited.ran else None) if keep_history else None,
     )
@@ -364,8 +382,26 @@ class Simulation:
             device_total=self._device_total,
         )
 
+    @cached_property
+    def other_orders(self) -> tuple[int, ...]:
+        """Where batches differ in length: the peaks of the reserved bytes if they came in other orders."""
+        if len(set(self.trace.workload.get("lengths") or ())) < 2:
+            return ()
+        return reserved_in_other_orders(
+            self._program, _ORDERS_TO_TRY, settings=self._endless, device_total=self._device_total
+        )
+
     def least_capacity(self) -> int:
         return least_capacity_of(self._program, settings=self._endless, device_total=self._device_total)
+
+
+def _about_orders(between: tuple[int, int] | None) -> tuple[str, ...]:
+    if between is None:
+        return ()
+    return (
+        f"batches of different lengths come in the order given; in it and {_ORDERS_TO_TRY} others the allocator "
+        f"reserves {format_bytes(between[0])} to {format_bytes(between[1])}, and the interval holds them all",
+    )
 
 
 def _verdict(limited: Timeline, p_oom: float, script: ScriptRun | None) -> Verdict:

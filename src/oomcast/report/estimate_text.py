@@ -11,6 +11,7 @@ from rich.text import Text
 from ..devices import Gpu
 from ..estimation import Estimate, Verdict
 from ..simulate import ReplayResult
+from ..trace import Phase
 from ..units import GiB, format_bytes
 from .words import chance, interval_words, label, moment, phase_words, short_source
 
@@ -30,6 +31,7 @@ def render_estimate(estimate: Estimate) -> RenderableType:
     parts: list[RenderableType] = [
         _verdict(estimate),
         _risk(estimate),
+        *_loading(estimate),
         *_of_script(estimate),
         Text(""),
         Text(f"At the peak ({moment(estimate.peak)})", style="bold"),
@@ -68,6 +70,15 @@ def _risk(estimate: Estimate) -> Text:
         f"{100 * estimate.coverage:.4g}%: will not exceed {format_bytes(estimate.will_not_exceed)}; "
         f"P(OOM) on this device {chance(estimate.p_oom)}; runs from {format_bytes(estimate.least_capacity)} on"
     )
+
+
+def _loading(estimate: Estimate) -> list[Text]:
+    """Of a job that is no script: what its weights hold while they come. Scripts show all their phases."""
+    found = estimate.highest_by_phase.get(Phase.LOADING.value)
+    if found is None or estimate.script is not None:
+        return []
+    allocated, reserved = map(format_bytes, found)
+    return [Text(f"While the weights are loaded: {allocated} allocated, {reserved} reserved")]
 
 
 def _of_script(estimate: Estimate) -> list[RenderableType]:

@@ -10,6 +10,7 @@ from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
 from .live import LiveMemory
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
+from .orders import reserved_in_other_orders
 from .program import Program, compile_trace
 from .recorded import Divergence, Frame, RecordedEvent, ReplayResult, Snapshot, read_snapshot, replay
 from .settings import AllocatorSettings
@@ -84,6 +85,7 @@ __all__ = [
     "read_snapshot",
     "record_history",
     "replay",
+    "reserved_in_other_orders",
     "run_program",
     "settings_for",
     "simulate",

@@ -17,7 +17,7 @@ from .parallel import DataParallel, Machines, Parallel, read_machines
 from .place import Effort, Place
 from .script import COMPILING_MAY_TAKE, SCRIPT_TIME_LIMIT, Launch, Script, read_launch
 from .spec import DESCRIPTIONS, SCRIPT_DESCRIPTIONS, Spec
-from .tuning import QUANTIZATIONS, Adapter, JobPhase, Objective, TrainingLoop
+from .tuning import QUANTIZATIONS, Adapter, JobPhase, Loading, Objective, TrainingLoop
 from .workload import FRAMEWORKS, Precision, Workload, ZeroGrad, parse_input_shape
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "JobPhase",
     "Kind",
     "Launch",
+    "Loading",
     "Machines",
     "Objective",
     "OptimizerKind",

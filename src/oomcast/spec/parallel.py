@@ -2,8 +2,8 @@
 
 The GPUs are divided by the sizes that are named (`tp`, `pp`, `cp`); what is left is data parallel, by the way that is
 named (`ddp`, `fsdp2`, …). Experts (`ep`) are spread over the data-parallel GPUs, as torchtitan does it. `replicate=N`
-keeps N whole copies of the shards (HSDP), `no-reshard` keeps what was gathered for a forward until its backward, and
-`offload` puts states into the host's memory.
+keeps N whole copies of the shards (HSDP), `no-reshard` keeps what was gathered for a forward until its backward,
+`reduce-half` reduces gradients in 16 bits, and `offload` puts states into the host's memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class DataParallel(str, Enum):
 
 
 _SIZES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "replicate": "replicate"}
-_SWITCHES = {"no-reshard": "keeps_gathered", "offload": "offload"}
+_SWITCHES = {"no-reshard": "keeps_gathered", "reduce-half": "reduces_in_half", "offload": "offload"}
 _WORDS = (*(data.value for data in DataParallel), *(f"{size}=2" for size in _SIZES), *_SWITCHES)
 _MOST_GPUS = 1_000_000
+_SHARDED = (DataParallel.FSDP, DataParallel.FSDP2)
 _MESH = (DataParallel.DDP, DataParallel.FSDP2)
 """What goes together with the other ways in one mesh of torch."""
 
@@ -78,6 +79,8 @@ class Parallel:
     """Copies of the shards; each holds the whole of the states (hybrid sharding)."""
     keeps_gathered: bool = False
     """FSDP's parameters stay whole from a forward to its backward (`SHARD_GRAD_OP`, `reshard_after_forward=False`)."""
+    reduces_in_half: bool = False
+    """FSDP's mixed precision reduces gradients in 16 bits, too, not in fp32 (`reduce_dtype`)."""
     offload: bool = False
 
     def __post_init__(self) -> None:
@@ -86,8 +89,10 @@ class Parallel:
             raise BadInput(f"{self.data.value} is offered by itself; write ddp or fsdp2 together with {beside[0]}.")
         if self.replicate > 1 and self.data is not DataParallel.FSDP2:
             raise BadInput("replicate=N is about copies of shards; write it together with fsdp2.")
-        if self.keeps_gathered and self.data not in (DataParallel.FSDP, DataParallel.FSDP2):
+        if self.keeps_gathered and self.data not in _SHARDED:
             raise BadInput("no-reshard is about what FSDP gathers; write it together with fsdp or fsdp2.")
+        if self.reduces_in_half and self.data not in _SHARDED:
+            raise BadInput("reduce-half is about FSDP's mixed precision; write it together with fsdp or fsdp2.")
         if self.offload and self.data in (None, DataParallel.DDP):
             raise BadInput("offload needs fsdp, fsdp2 or a stage of ZeRO beside it.")
 

@@ -18,11 +18,14 @@ from .options import Kind, list_or_text
 __all__ = [
     "ATTENTIONS",
     "HEADS",
+    "QAT",
     "QUANTIZATIONS",
     "WEIGHTS",
+    "WITHOUT_DERIVATIVE",
     "Adapter",
     "AdapterText",
     "JobPhase",
+    "Loading",
     "Names",
     "Objective",
     "Sentences",
@@ -31,9 +34,15 @@ __all__ = [
 
 WEIGHTS: tuple[str, ...] = ("fp32", "bf16", "fp16")
 QUANTIZATIONS: tuple[str, ...] = ("nf4", "nf4-double", "fp4", "fp4-double", "int8",
-                                  "gptq-int4", "gptq-int8", "awq-int4", "hqq-int4")  # fmt: skip
+                                  "gptq-int4", "gptq-int8", "awq-int4", "hqq-int4",
+                                  "nf4-torchao", "int8-torchao", "fp8-torchao", "int4-torchao", "int8-dynamic-torchao",
+                                  "int8-int4-torchao", "fp8-dynamic-torchao")  # fmt: skip
 """Of bitsandbytes: 4 bits in blocks of 64, whose scales may be quantised too (double), and LLM.int8; then weights that
-were packed before, as GPTQ, AWQ and HQQ do."""
+were packed before, as GPTQ, AWQ and HQQ do; then torchao's, of which the dynamic ones quantise activations too."""
+WITHOUT_DERIVATIVE: tuple[str, ...] = ("int4-torchao", "fp8-dynamic-torchao")
+"""Products with these raise when a gradient is asked for (`_weight_int4pack_mm`, `_scaled_mm`)."""
+QAT: tuple[str, ...] = ("int4", "int8-int4", "fp8-int4", "fp8-fp8")
+"""What torchao trains as if it were quantised: weights, or the activations before the dash and the weights after it."""
 ATTENTIONS: tuple[str, ...] = ("eager", "sdpa", "flash")
 HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "token-classification",
                           "question-answering", "none")  # fmt: skip
@@ -59,6 +68,15 @@ class Objective(str, Enum):
     def has_reference(self) -> bool:
         """Whether it is compared with the model as it was, unless the job says otherwise."""
         return self in (Objective.DPO, Objective.KTO)
+
+
+class Loading(str, Enum):
+    """How weights come onto the GPU. Without any of these each comes, and is quantised, after the other."""
+
+    DEVICE_MAP = "device-map"
+    """As transformers' `from_pretrained` with a device map does it, which it has for weights that it quantises."""
+    WHOLE = "whole"
+    """All of them, in the type of --weights, before they are quantised."""
 
 
 class TrainingLoop(str, Enum):

@@ -29,11 +29,14 @@ from .parallel import Parallel, ParallelText
 from .tuning import (
     ATTENTIONS,
     HEADS,
+    QAT,
     QUANTIZATIONS,
     WEIGHTS,
+    WITHOUT_DERIVATIVE,
     Adapter,
     AdapterText,
     JobPhase,
+    Loading,
     Names,
     Objective,
     Sentences,
@@ -168,6 +171,13 @@ class Workload:
             Flag("--checkpoint-modules", "recompute these modules only, like layers.0,layers.1 or layers.*", "NAMES"),
         ),
     )
+    offload_activations: bool = option(
+        False,
+        Switch("offload_activations"),
+        help="what is kept for backward waits in the host's memory, as TRL and torchtune do it; with --checkpointing "
+        "that is what the blocks are given, as unsloth does it",
+        left_out_by_default=True,
+    )
     blocks: int | None = option(
         None,
         Whole("number of blocks"),
@@ -222,7 +232,7 @@ class Workload:
         None,
         ParallelText(),
         help="how the job is spread over several GPUs (--device 8xh100-80gb): ddp, fsdp, fsdp2, zero1, zero2, zero3, "
-        "tp=N, pp=N, cp=N, ep=N, replicate=N, no-reshard, offload; several with commas, like fsdp2,tp=2",
+        "tp=N, pp=N, cp=N, ep=N, replicate=N, no-reshard, reduce-half, offload; several with commas, like fsdp2,tp=2",
         metavar="LAYOUT",
         left_out_by_default=True,
     )
@@ -267,7 +277,24 @@ class Workload:
     quantization: str | None = option(
         None,
         OneOf("quantisation", QUANTIZATIONS),
-        help=f"weights as bitsandbytes, GPTQ, AWQ or HQQ hold them: {', '.join(QUANTIZATIONS)}; with an adapter",
+        help="weights as bitsandbytes, GPTQ, AWQ, HQQ or torchao hold them, with an adapter: "
+        + ", ".join(QUANTIZATIONS),
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    qat: str | None = option(
+        None,
+        OneOf("kind of fake quantisation", QAT),
+        help="train as if the linear layers were quantised (torchao's quantisation-aware training): weights, or "
+        f"activations and weights: {', '.join(QAT)}",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+    loading: Loading | None = option(
+        None,
+        OneOf("way of loading", Loading),
+        help="how the weights come onto the GPU: device-map (transformers takes a block for all of them first), whole "
+        "(all are there before the first is quantised); default: one after the other",
         metavar="NAME",
         left_out_by_default=True,
     )
@@ -391,6 +418,22 @@ class Workload:
             raise BadInput("give --seq-len for batches of one length, or --lengths for different ones, not both.")
         if self.quantization is not None and self.adapter is None and self.phase is JobPhase.TRAINING:
             raise BadInput("quantised weights cannot be trained in full; add an adapter, like --adapter lora.")
+        if self.quantization in WITHOUT_DERIVATIVE and self.phase is JobPhase.TRAINING:
+            raise BadInput(
+                f"torch has no derivative for products with {self.quantization} weights; take nf4-torchao, "
+                "int8-torchao or fp8-torchao beside an adapter, or say --phase inference."
+            )
+        if self.qat is not None and (self.quantization is not None or self.phase is not JobPhase.TRAINING):
+            raise BadInput("--qat trains plain weights as if they were quantised: without --quantization or --phase.")
+        if self.offload_activations:
+            if self.phase is not JobPhase.TRAINING:
+                raise BadInput("--offload-activations is for training: nothing is kept for backward otherwise.")
+            if self.compile is not None or (self.parallel is not None and self.parallel.pipeline > 1):
+                raise BadInput("--offload-activations is not followed beside --compile or pp=N; leave one of them out.")
+        if self.loading is Loading.WHOLE and (self.quantization or "").partition("-")[0] in ("", "gptq", "awq", "hqq"):
+            raise BadInput("--loading whole is for weights that are quantised on the GPU: --quantization nf4, for one.")
+        if self.loading is not None and self.parallel is not None:
+            raise BadInput("--loading is followed on one GPU; leave it out beside --parallel.")
         if self.objective is not Objective.GRPO and (self.rollouts is not None or self.vllm_share is not None):
             raise BadInput("--rollouts and --vllm-share are for --objective grpo, which generates while it trains.")
 

@@ -20,12 +20,6 @@ ROWS, WIDTH = 64, 256
 ONE = ROWS * WIDTH * 4
 
 
-@pytest.fixture(autouse=True)
-def _forgetful_dynamo() -> Any:
-    yield
-    torch._dynamo.reset()
-
-
 class _Net(nn.Module):
     def __init__(self, breaks: bool = False) -> None:
         super().__init__()

@@ -23,12 +23,6 @@ ONE = ROWS * WIDTH * 4
 """Bytes of a batch."""
 
 
-@pytest.fixture(autouse=True)
-def _forgetful_dynamo() -> Any:
-    yield
-    torch._dynamo.reset()
-
-
 def _live_when_backward_begins(trace: Trace) -> int:
     begins = next(mark.position for mark in trace.marks if mark.phase is Phase.BACKWARD)
     live: dict[int, int] = {}
@@ -325,26 +319,16 @@ def test_an_unknown_part_is_refused() -> None:
         Spec.read("zoo:mlp", device=DEVICE, compile="everything")
 
 
-def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(lowered: list[Any]) -> None:
     """Inductor turns convolutions to channels-last, here since it is told to; the backward's plan follows from that."""
-    from oomcast.capture.torch.compiled import backend
-
-    sources = {}
-
-    def watched(*args: Any, **options: Any) -> Any:
-        code = backend_code(*args, **options)
-        sources[options["is_backward"]] = code.source
-        return code
-
-    backend_code = backend.inductor_code
-    monkeypatch.setattr(backend, "inductor_code", watched)
     with oomcast.virtual_gpu(DEVICE), torch._inductor.config.patch(force_layout_optimization=True):
         net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.SiLU()).cuda()
         torch.compile(net)(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
     contiguous, channels_last = "(1024, 64, 8, 1)", "(1024, 1, 128, 16)"
-    assert channels_last in sources[False]
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in sources[True]
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in sources[True]
+    forward, backward = (code.source for code in lowered)
+    assert channels_last in forward
+    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in backward
+    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in backward
 
 
 def test_embeddings_by_position_are_compiled() -> None:

@@ -89,6 +89,24 @@ def test_fsdp2_holds_shards_and_two_blocks() -> None:
     assert close(answer.breakdown["parameter"], P / RANKS)
 
 
+@pytest.mark.parametrize(("layout", "buffer"), [("fsdp2", B), ("fsdp2,reduce-half", B / 2)])
+def test_fsdp2_reduces_in_fp32_or_in_16_bits(layout: str, buffer: float) -> None:
+    """As above, with blocks gathered and their gradients in 16 bits; the buffer of the reduction is of its own type."""
+    answer = ask(layout, precision="amp-bf16")
+    assert close(tensors(answer), 3 * P / RANKS + (BLOCKS - 2) / BLOCKS * P / RANKS + 3 * B / 2 + buffer)
+
+
+def test_fsdp_that_reduces_in_16_bits_says_so() -> None:
+    answer = ask("fsdp,reduce-half", precision="amp-bf16")
+    assert any("amp-bf16 by its mixed precision, reduced in 16 bits" in sentence for sentence in answer.assumptions)
+    assert tensors(answer) < tensors(ask("fsdp", precision="amp-bf16"))
+
+
+def test_nothing_is_reduced_in_16_bits_where_nothing_is_gathered_so() -> None:
+    with pytest.raises(oomcast.errors.BadInput, match=r"reduce-half needs .* not fp32; write amp-bf16 or amp-fp16"):
+        ask("fsdp2,reduce-half", precision="fp32")
+
+
 def test_fsdp2_with_copies_holds_larger_shards() -> None:
     shards = RANKS // 2
     answer = ask("fsdp2,replicate=2")
@@ -254,13 +272,49 @@ def test_the_stages_of_a_pipeline_are_told_each() -> None:
     assert answer.device_total == max(kind.device_total for kind in answer.ranks)
 
 
+def test_stages_that_have_the_embedding_or_the_head_have_a_block_less() -> None:
+    """Eight blocks, with what stands before and after them ten, are two for each of five stages; one for the first and
+    the last."""
+    answer = ask("pp=5", "5xh100-80gb")
+    for kind, blocks in zip(answer.ranks, (1, 2, 2, 2, 1), strict=True):
+        assert close(kind.peak_allocated - answer.breakdown["workspace"], 5 * blocks * B)
+    assert any("have a block less than the others" in sentence for sentence in answer.assumptions)
+
+
+def test_a_stage_of_fsdp2_is_cast_by_fsdp2_alone() -> None:
+    """Shards in fp32 with two states, one block's gradients and their buffer, all blocks of the stage gathered; what is
+    received, 4 rows of 1,024 numbers for each micro-batch, comes in 16 bits. There is no autocast beside it."""
+
+    def loss_in_16_bits(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        assert not torch.is_autocast_enabled("cuda")
+        return loss(model, batch)
+
+    job = SimpleNamespace(model=model, batch=batch, loss=loss_in_16_bits)
+    few, many = (
+        oomcast.estimate(
+            job,
+            batch_size=4,
+            device="16xh100-80gb",
+            rank=8,
+            optimizer="adamw",
+            parallel="fsdp2,pp=2",
+            precision="amp-bf16",
+            accumulation=count,
+        )
+        for count in (2, 22)
+    )
+    shard = P / 2 / RANKS
+    assert close(tensors(few), 3 * shard + P / 2 / 2 + B / 2 + B)
+    assert many.peak_allocated - few.peak_allocated == 20 * 4 * WIDTH * 2
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"parallel": "pp=3", "device": "3xh100-80gb"}, "pp=3 does not divide the 8 blocks"),
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
         ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
-        ({"parallel": "cp=2,pp=2", "device": "4xh100-80gb"}, "cp=N beside pp=N is not offered"),
+        ({"parallel": "cp=3,pp=2", "device": "6xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
         ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is offered for job files beside fsdp2 alone"),
     ],
 )
@@ -309,6 +363,23 @@ def test_context_parallelism_cuts_the_sequences() -> None:
 
     short = for_a_layer(4096, device="h100-80gb")
     half = for_a_layer(8192, device="2xh100-80gb", parallel="ddp,cp=2")
+    assert short <= half < 1.25 * short
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_context_parallelism_within_a_pipeline(stage: int) -> None:
+    """A layer more of a stage keeps as much as in the test above."""
+
+    def for_a_layer(length: int, gpus: int, parallel: str) -> float:
+        def ask_for(layers: int) -> int:
+            job = decoder(length, 2 * layers)
+            options = {"batch_size": 8, "precision": "bf16", "steps": 2, "accumulation": 2}
+            place = {"device": f"{gpus}xh100-80gb", "rank": stage * gpus // 2}
+            return tensors(oomcast.estimate(job, parallel=parallel, **options, **place))
+
+        return (ask_for(8) - ask_for(4)) / 4
+
+    short, half = for_a_layer(4096, 2, "pp=2"), for_a_layer(8192, 4, "cp=2,pp=2")
     assert short <= half < 1.25 * short
 
 

@@ -172,3 +172,27 @@ def test_a_device_mesh_joins_the_group_and_chooses_the_gpu_by_itself(tmp_path: P
     answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb")
     assert [kind.rank for kind in answer.ranks] == [0, 3]
     assert abs(answer.breakdown["parameter"] - P / 4) < 0.01 * P / 4
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize(("operation", "rows"), [("SUM", 4096), ("MAX", 1024)])
+def test_what_is_added_over_the_ranks_is_as_many_times_as_large(
+    tmp_path: Path, device: str, operation: str, rows: int
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import os, torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+rows = torch.tensor(1024, device="{device}")
+dist.all_reduce(rows, op=dist.ReduceOp.{operation})
+weights = torch.zeros(int(rows.item()), 1024, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for _ in range(3):
+    weights.square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb", rank=0)
+    assert answer.breakdown["parameter"] == rows * 1024 * 4

@@ -101,6 +101,27 @@ def test_written_out_attention_keeps_halves_until_torch_2_5(record, gpu):
     assert softmaxes("2.4") == ([], [BF16])
 
 
+@pytest.mark.parametrize(
+    ("environment", "width", "copied"),
+    [
+        ("torch-2.1", 100, (2, 4, 128, 112)),
+        ("2.2", 100, (128, 104)),
+        ("torch-2.1", 112, None),
+        ("2.2", 112, None),
+    ],
+)
+def test_torch_2_1_pads_a_mask_for_each_head(record, gpu, environment, width, copied):
+    """pytorch#104310 expands the mask before it is padded, pytorch#114173 after."""
+    with record(platform("a100-40gb", environment)) as recorder:
+        key = gpu(2, 4, width, 64, dtype=FP16)
+        bias = gpu(128, width, dtype=FP16).detach()
+        F.scaled_dot_product_attention(gpu(*SHAPE, dtype=FP16), key, key, bias)
+
+    assert "_scaled_dot_product_efficient_attention" in recorder.operators
+    padded = recorder.one("constant_pad_nd").outputs[0][0] if "constant_pad_nd" in recorder.operators else None
+    assert padded == copied
+
+
 def test_before_torch_2_0_attention_is_the_operators_that_code_writes_out(record, gpu):
     with record(platform("a100-40gb", "torch-1.12-cu113")) as recorder:
         query = gpu(*SHAPE, dtype=FP16)

@@ -49,5 +49,7 @@ def make_result(
         cache=cache,
         largest="activation",
         unsupported=unsupported,
+        least_reserved=reserved,
+        most_reserved=reserved,
     )
     return Result(case, features, {"no-workspace": Timed(prediction, 0.5)}, capture_seconds=1.0)

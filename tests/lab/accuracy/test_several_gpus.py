@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from lab.accuracy.atorch_job import AtorchLlamaJob
 from lab.accuracy.cases import CaseSet, Measure
 from lab.accuracy.moments import allocated_at
 from lab.accuracy.several_gpus import SEVERAL_GPUS_SETS, read_several_gpus
@@ -59,6 +65,7 @@ def test_llm_foundry_configurations_must_fit(tmp_path: Path) -> None:
         "MicroBatchSize": "20",
         "GradAccum": "4",
         "Precision": "amp_bf16",
+        "MP Mode": "DEFAULT",
         "Sharding Strategy": "FULL_SHARD",
         "Activation Checkpointing": "False",
         "Activation CPUOffload": "False",
@@ -69,8 +76,9 @@ def test_llm_foundry_configurations_must_fit(tmp_path: Path) -> None:
         row,
         {**row, "Precision": "amp_fp8"},
         {**row, "Sharding Strategy": "SHARD_GRAD_OP"},
-        {**row, "Model": "30b"},
+        {**row, "Model": "30b", "Precision": "bf16", "MP Mode": "PURE"},
         {**row, "Model": "2b"},
+        {**row, "MP Mode": "FULL"},
         {**row, "Activation CPUOffload": "True"},
     )
     case, eight_bits, gathered, large = found.cases
@@ -79,7 +87,8 @@ def test_llm_foundry_configurations_must_fit(tmp_path: Path) -> None:
     assert "taken in bf16" in eight_bits.notes
     assert str(gathered.workload.parallel) == "fsdp,no-reshard"
     assert large.workload.job.target.width == 7168
-    assert len(found.skipped) == 2
+    assert [str(each.workload.parallel) for each in (case, large)] == ["fsdp", "fsdp,reduce-half"]
+    assert len(found.skipped) == 3
 
 
 def test_dlrover_rows_of_fsdp(tmp_path: Path) -> None:
@@ -96,9 +105,40 @@ def test_dlrover_rows_of_fsdp(tmp_path: Path) -> None:
     found = read(tmp_path, "dlrover_llama2", row, {**row, "Use LoRA": "Yes"}, {**row, "method": "DS 3D"})
     (case,) = found.cases
     assert (case.gpu, case.measure, case.measured) == ("2x8xa100-80gb", Measure.ALLOCATED, round(30000.5 * MiB))
-    assert str(case.spec.workload.parallel) == "fsdp"
-    assert case.workload.checkpointing is True
+    assert str(case.spec.workload.parallel) == "fsdp,reduce-half"
+    assert (case.workload.precision.value, case.workload.checkpointing) == ("amp-bf16", True)
     assert len(found.skipped) == 2
+
+
+def test_a_step_of_atorch_keeps_the_keys_and_values_of_all_layers() -> None:
+    """Once, not a second time when the layers are run again for backward."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(1000, 8)
+            self.layers = nn.ModuleList(
+                nn.ModuleDict({name: nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")}) for _ in range(3)
+            )
+            self.head = nn.Linear(8, 1000)
+
+        def run(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+            assert isinstance(layer, nn.ModuleDict)
+            return x + layer["q_proj"](x) + layer["k_proj"](x) + layer["v_proj"](x)
+
+        def forward(self, input_ids: torch.Tensor) -> SimpleNamespace:
+            x = self.embedding(input_ids)
+            for layer in self.layers:
+                x = checkpoint(self.run, x, layer, use_reentrant=False)
+            return SimpleNamespace(logits=self.head(x))
+
+    job, model = AtorchLlamaJob(length=16), Model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # autocast for CUDA on a host without a GPU
+        job.loss(model, job.batch(2)).backward()
+    logits, cache = model.outputs
+    assert logits.shape == (2, 16, 1000)
+    assert [tuple(kept.shape) for kept in cache] == [(2, 16, 8)] * 6
 
 
 def test_profiles_of_single_layers_say_their_counter_and_their_rank(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,15 @@ def test_tables_tell_their_model_or_are_left_out(tmp_path: Path) -> None:
         {"section": "Llama 3 8B evidence", "context": context, "row": json.dumps({"Run": run, "Memory": "90.5 GiB"})}
         for run in ("BF16", "NVFP4 (bf16 tail)")
     ]
-    found = read(tmp_path, "torchtitan_tables", *rows, {**rows[0], "section": "of nobody"})
-    (case,) = found.cases
+    qwen = {"context": "leaves layers 30-35 plus the LM head in bf16.", "row": rows[0]["row"]}
+    found = read(tmp_path, "torchtitan_tables", *rows, {**rows[0], "section": "of nobody"}, qwen)
+    case, other = found.cases
     assert (case.gpu, case.workload.batch_size, case.measured) == ("4xb200", 32, round(90.5 * GiB))
+    assert (other.workload.batch_size, other.workload.job.target.shape.depth) == (16, 36)
+    for each in found.cases:
+        assert each.alloc_conf is None, "their command is torchrun itself"
+        assert each.workload.job.target.shape.fused_qkv
+        assert each.workload.job.target.embeds_apart
     assert len(found.skipped) == 2
 
 
@@ -86,10 +93,17 @@ def test_the_loss_in_pieces_gives_the_gradients_of_the_whole() -> None:
         setattr(head, name, lambda *args: None)
     head.set_requires_gradient_sync = lambda *args, **options: None  # type: ignore[assignment]
 
+    held: list[weakref.ref[torch.Tensor]] = []
+    before_next: list[bool] = []
+    hook = head.register_forward_pre_hook(lambda *given: before_next.extend(found() is not None for found in held[-1:]))
+
     def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        held.append(weakref.ref(logits))
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
 
     chunked_loss(model, model(tokens, positions), tokens, 4, cross_entropy).backward()
+    assert before_next == [True] * 3, "torchtitan names a piece's logits: they live until the next ones are there"
+    hook.remove()
     pieces = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     (cross_entropy(head(model(tokens, positions)), tokens) / tokens.numel()).backward()
@@ -101,3 +115,20 @@ def test_a_small_job_runs_on_several_virtual_gpus() -> None:
     job = TitanDecoderJob(TitanDecoderShape(64, 2, 4, 2, 128, 500, per_head=16), 32, 4)
     answer = oomcast.estimate(job, batch_size=4, precision="amp-bf16", parallel="fsdp2", device="2xb200")
     assert answer.peak_allocated > 0
+
+
+def test_a_norm_that_is_one_unit_with_the_head_costs_a_second_head() -> None:
+    """FSDP gathers the two into a buffer, copies them out of it, and keeps the buffer until it gathers again."""
+    shape = TitanDecoderShape(64, 2, 4, 2, 128, 50_000, per_head=16)
+    head = 2 * 50_000 * 64
+    together, apart = (
+        oomcast.estimate(
+            TitanDecoderJob(shape, 32, 4, embeds_apart=apart),
+            batch_size=4,
+            precision="amp-bf16",
+            parallel="fsdp2",
+            device="2xb200",
+        ).peak_allocated
+        for apart in (False, True)
+    )
+    assert apart - together == pytest.approx(head, rel=0.05)

@@ -21,6 +21,7 @@ from ...errors import BadInput
 from ...spec import Spec
 from ...trace import Category, Phase, Trace
 from ..job_files import job_functions
+from ..only_torch import refuse_options_of_torch
 from ..xla.plan import NotAsked
 from ..xla.schedule import Held, Ran, Schedule, Slot, category_of, play
 from ..xla.target import in_place_of_devices, mesh_devices
@@ -119,6 +120,7 @@ def capture_here(spec: Spec) -> Trace:
     """The Trace of a workload on its GPU, captured in this process."""
     workload, machines = spec.workload, spec.place.machines
     gpu = find_gpu(machines.gpu)
+    refuse_options_of_torch(workload, "JAX")
     if workload.checkpointing:
         raise BadInput(
             "--checkpointing is not followed for JAX; use jax.checkpoint or flax's nn.remat in the job file."

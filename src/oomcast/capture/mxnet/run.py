@@ -17,6 +17,7 @@ from ...errors import BadInput, OomcastError
 from ...spec import OPTIMIZER_KINDS, Precision, Workload, missing_optimizer
 from ...trace import Category, Phase, Trace, TraceBuilder
 from ..job_files import JobFunctions, job_functions
+from ..only_torch import refuse_options_of_torch
 from ..tensors import Tensor
 from .models import Step, batch_forms, gluon_step, load_model, symbol_step
 from .parts import Part, cached_op, executor, imperative
@@ -151,6 +152,7 @@ def _composed(job: JobFunctions, workload: Workload, *, with_weights: bool) -> t
 
 
 def _check_options(workload: Workload) -> None:
+    refuse_options_of_torch(workload, "MXNet")
     refused: list[tuple[Any, str]] = [
         (workload.checkpointing, "--checkpointing is not followed for MXNet, whose blocks have no such switch."),
         (

@@ -15,6 +15,7 @@ from ...spec import Precision, Workload, missing_optimizer
 from ...trace import Category, Phase, Trace, TraceBuilder
 from ..frameworks import check_framework
 from ..job_files import job_functions
+from ..only_torch import refuse_options_of_torch
 from ..tensors import Tensor
 from .lives import Lives
 from .operators import needed_by_gradient, passes_gradient
@@ -269,6 +270,7 @@ def graph_of(workload: Workload) -> Graph:
 
 
 def _check_options(workload: Workload) -> None:
+    refuse_options_of_torch(workload, "ONNX")
     for given, option in (
         (workload.accumulation > 1, "--accumulation"),
         (workload.checkpointing, "--checkpointing"),

@@ -19,6 +19,7 @@ from ...units import format_bytes
 from ..explain import first_sentence
 from ..frameworks import check_framework
 from ..job_files import JobFunctions, job_functions
+from ..only_torch import refuse_options_of_torch
 from ..xla.other_frameworks import compiler_may_be_there
 from ..xla.plan import Compiled, NotAsked
 from ..xla.schedule import Schedule, play
@@ -191,6 +192,7 @@ class _Building:
 
 
 def _check_options(workload: Workload) -> None:
+    refuse_options_of_torch(workload, "TensorFlow")
     if workload.accumulation > 1:
         raise BadInput(
             "--accumulation is not followed for TensorFlow; compile the model in the job file with an optimizer that "

@@ -16,7 +16,7 @@ from .errors import GpuTypeError
 from .host_work import BENEATH_MODES, is_work_of_the_host
 from .recorder import Recorder, parts_of
 
-__all__ = ["VirtualDevice", "of_old_type", "shown_device_property", "tolist"]
+__all__ = ["VirtualDevice", "of_old_type", "shown_device_property", "tolist", "translates"]
 
 _Tensor = torch.Tensor
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -53,14 +53,14 @@ def shown_device_property() -> property:
     real = FakeTensor.device
 
     def device(tensor: FakeTensor) -> torch.device:
-        if _translates():
+        if translates():
             return to_shown_device(tensor.fake_device)
         return real.__get__(tensor)
 
     return property(device)
 
 
-def _translates() -> bool:
+def translates() -> bool:
     """Whether our mode is on. Others may be without it: torch has its own, while it traces flex attention."""
     if not torch._C._is_torch_function_mode_enabled():
         return False

@@ -62,6 +62,8 @@ class _Steps:
         name = "past_key_values" if "past_key_values" in takes else "cache_params"
         if name == "past_key_values":
             self.given[name] = cache
+        if "output_router_logits" in takes:
+            self.given["output_router_logits"] = False  # for the loss that balances experts in training
         self.cache_name = name
         self.mask = batch.get("attention_mask")
 
@@ -82,6 +84,9 @@ class _Steps:
         if self.mask is not None and "attention_mask" in self.takes:
             self.mask = torch.cat([self.mask, self.mask.new_ones(self.mask.shape[0], 1)], dim=-1)
             inputs["attention_mask"] = self.mask
+        if getattr(self.core.base_model, "rope_deltas", None) is not None:
+            # Qwen-VL counts in three directions where there are images; generate() says where the new token stands.
+            inputs["position_ids"] = tokens.new_zeros(3, *tokens.shape)
         return self._forward(inputs)
 
     def _forward(self, inputs: dict[str, Any]) -> torch.Tensor:

@@ -36,7 +36,7 @@ from .compiled import CompiledRegions
 from .cuda import MemoryCounters, install_cuda
 from .devices import DEVICES
 from .extensions import extensions_refused
-from .functions import VirtualDevice, shown_device_property, tolist
+from .functions import VirtualDevice, shown_device_property, tolist, translates
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
 from .libraries import forget_tensors, install_libraries, load_in_turn
@@ -306,6 +306,7 @@ def virtual_gpu(
         _install_engine(patches, virtual, functions)
         _install_optimizers(patches, contexts, virtual)
         _install_checkpoint(patches)
+        _install_saved_tensors_hooks(patches, functions)
         _install_compiler(patches, virtual.compiled)
         install_tracing(patches, virtual.ledger.assume)
         load_in_turn(patches)
@@ -357,6 +358,28 @@ def _install_checkpoint(patches: Patches) -> None:
 
     checks = {**_checkpoint._allowed_determinism_checks_to_fns, _checkpoint._DEFAULT_DETERMINISM_MODE: metadata}
     patches.set(_checkpoint, "_allowed_determinism_checks_to_fns", checks)
+
+
+def _install_saved_tensors_hooks(patches: Patches, functions: VirtualDevice) -> None:
+    """C++ code calls them from within an operator, where the function mode is off: they must see the virtual GPU, or
+    offloading that asks for the device of what is saved would find nothing to do. Checkpointing asks nothing."""
+
+    def seeing(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(saved: Any) -> Any:
+            if translates():
+                return hook(saved)
+            with functions:
+                return hook(saved)
+
+        return call
+
+    def enter(self: Any) -> None:
+        hooks = self.pack_hook, self.unpack_hook
+        if type(self).__module__ != _checkpoint.__name__:
+            hooks = seeing(hooks[0]), seeing(hooks[1])
+        torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+    patches.set(torch.autograd.graph.saved_tensors_hooks, "__enter__", enter)
 
 
 def _install_compiler(patches: Patches, regions: CompiledRegions) -> None:

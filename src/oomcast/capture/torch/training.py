@@ -19,6 +19,7 @@ from .checkpointing import enable_checkpointing
 from .generation import generate
 from .jobs import LoadedJob, learns_from, loss_of, run_model
 from .machine import VirtualGpu
+from .offloading import OffloadedActivations
 from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
 
 if TYPE_CHECKING:
@@ -75,11 +76,13 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     shared = None if workload.vllm_share is None else _share_with_vllm(virtual, workload.vllm_share)
     steps = _prepared(virtual, job, workload, spread)
     model, zero_grad = steps.model, workload.zero_grad
+    offloaded = _offloaded(virtual, model, workload)
     autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
 
     batches = job.batches()
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
-        _run_stage(virtual, job, workload, steps, steps.stage)
+        assert spread is not None
+        _run_stage(virtual, job, workload, steps, steps.stage, spread)
         _tell_host(steps, spread)
         virtual.job_ends()
         return
@@ -98,7 +101,10 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             virtual.label(batch, Category.INPUT)
             with contextlib.nullcontext() if spread is None else spread.sequences(batch):
                 virtual.enter(Phase.FORWARD, step)
-                with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
+                with (
+                    torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext(),
+                    contextlib.nullcontext() if offloaded is None else offloaded,
+                ):
                     if job.loss is not None:
                         loss = job.loss(model, batch)
                     else:
@@ -114,6 +120,8 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
                 if workload.training_loop is TrainingLoop.HF_TRAINER:
                     _empty_cache(workload, step)  # trainer.py, training_step: in the first step, too
                 steps.backward(loss, micro_batch == workload.accumulation - 1)
+                if offloaded is not None:
+                    offloaded.forget()
         steps.step()
         if zero_grad is ZeroGrad.AFTER_STEP:
             steps.zero_grad(workload.set_to_none)
@@ -122,6 +130,17 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     _tell_host(steps, spread)
     del shared
     virtual.job_ends()
+
+
+def _offloaded(virtual: VirtualGpu, model: nn.Module, workload: Workload) -> OffloadedActivations | None:
+    if not workload.offload_activations:
+        return None
+    by_trl = workload.training_loop is TrainingLoop.HF_TRAINER
+    virtual.ledger.assume(
+        f"activations wait in the host's memory, which is not counted, as {'TRL' if by_trl else 'torchtune'} offloads "
+        "them: the last five, and the head's, stay on the GPU"
+    )
+    return OffloadedActivations(model, as_trl=by_trl)
 
 
 def _empty_cache(workload: Workload, steps_done: int) -> None:
@@ -172,7 +191,7 @@ def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: S
         steps = spread.engine(model, lambda: _optimizer(virtual, job, workload, model), workload)
         virtual.adopt_model(model)
         return steps
-    stage = None if spread is None else spread.stage(model, lambda whole: _loss(job, whole, job.batch()))
+    stage = None if spread is None else spread.stage(model, lambda whole: _loss(job, whole, spread.sample(job.batch())))
     model = put_on_gpu(virtual, model, workload) if spread is None else spread.place(model, job.tensor_parallel_plan)
     if spread is not None:
         virtual.adopt_model(model)
@@ -185,9 +204,12 @@ def _loss(job: LoadedJob, model: nn.Module, batch: Any) -> torch.Tensor:
     return job.loss(model, batch) if job.loss is not None else loss_of(run_model(model, batch), batch)
 
 
-def _run_stage(virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _PlainSteps, stage: Stage) -> None:
+def _run_stage(
+    virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _PlainSteps, stage: Stage, spread: Spread
+) -> None:
     """The loop of one stage of a pipeline: micro-batches are those whose gradients are summed."""
-    device, autocast = torch.device("cuda"), AUTOCAST.get(workload.precision)
+    device = torch.device("cuda")
+    autocast = None if spread.mixes_by_itself else AUTOCAST.get(workload.precision)
     micro_batches = workload.accumulation
     if micro_batches == 1:
         micro_batches = stage.count
@@ -200,10 +222,15 @@ def _run_stage(virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _
     if run < micro_batches:
         virtual.ledger.assume(f"{run} of the {micro_batches} micro-batches are followed; the others repeat them")
     batches = job.batches()
+    loaded: list[Any] = []
 
-    def forward() -> torch.Tensor:
+    def load() -> Any:
         batch = on_device(next(batches), device, workload)
         virtual.label(batch, Category.INPUT)
+        return batch
+
+    def forward() -> torch.Tensor:
+        batch = loaded.pop(0) if loaded else load()
         virtual.enter(Phase.FORWARD)
         with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
             loss = _loss(job, steps.model, batch)
@@ -213,7 +240,10 @@ def _run_stage(virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _
     for step in range(workload.steps):
         virtual.enter(Phase.FORWARD, step)
         steps.zero_grad(workload.set_to_none)
-        stage.step(micro_batches, forward, None)
+        # Sequences are cut from a step's first forward to its last backward: all micro-batches are there by then.
+        loaded[:] = [load() for _ in range(run)] if spread.cuts_sequences else []
+        with spread.sequences(loaded):
+            stage.step(micro_batches, forward, None)
         steps.step()
 
 
@@ -228,6 +258,11 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    if job.load is not None:
+        with virtual.ledger.during(Phase.LOADING):
+            model = job.load(model)
+    if job.tune is not None:
+        model = job.tune(model)
     for sentence in job.about_model(model):
         virtual.ledger.assume(sentence)
     if workload.blocks is not None:

@@ -13,12 +13,14 @@ from .optimizer_names import optimizer_of
 __all__ = ["read_axolotl", "read_llama_factory"]
 
 _PREFERENCES = {"dpo": "dpo", "ipo": "dpo", "orpo": "orpo", "kto": "kto"}
+_OFFLOADS = ("offload", "offload_disk", "unsloth")
+"""What axolotl's gradient_checkpointing may be beside true and false."""
 _AXOLOTL: Mapping[str, Setting] = {
     "base_model": ("model", str),
     "micro_batch_size": ("batch_size", as_count),
     "gradient_accumulation_steps": ("accumulation", as_count),
     "sequence_len": ("seq_len", as_count),
-    "gradient_checkpointing": ("checkpointing", as_switch),
+    "gradient_checkpointing": ("checkpointing", lambda value: value in _OFFLOADS or as_switch(value)),
     "optimizer": ("optimizer", optimizer_of),
     "torch_dtype": ("weights", weights_of),
     "attn_implementation": ("attention", attention_of),
@@ -57,6 +59,7 @@ def read_axolotl(found: Findings) -> None:
         options.setdefault("attention", "eager")
     _axolotl_adapter(found)
     _axolotl_objective(found)
+    _axolotl_qat(found)
     if found.switch("liger_fused_linear_cross_entropy") or found.switch("cut_cross_entropy"):
         options["fused_loss"] = True
     if found.switch("sample_packing"):
@@ -95,8 +98,10 @@ def read_axolotl(found: Findings) -> None:
             "is_falcon_derived_model",
         )
     )
-    if found.take("activation_offloading"):
-        found.assume("activations that axolotl offloads to the host are counted on the GPU")
+    offloads = found.take("activation_offloading", False)
+    if found.data.get("gradient_checkpointing") in _OFFLOADS or offloads in ("legacy", "disk") or as_switch(offloads):
+        options["checkpointing"] = True
+        found.set_offloading()
 
 
 def _axolotl_adapter(found: Findings) -> None:
@@ -139,6 +144,31 @@ def _axolotl_adapter(found: Findings) -> None:
     options["upcast_rest"] = bool(options["quantization"]) and options.get("attention") != "flash"
 
 
+_QAT: Mapping[tuple[str | None, str | None], str] = {
+    (None, "int4"): "int4", ("int8", "int4"): "int8-int4", ("fp8", "int4"): "fp8-int4", ("fp8", "fp8"): "fp8-fp8",
+}  # fmt: skip
+"""The types of activations and weights → the names of --qat."""
+
+
+def _axolotl_qat(found: Findings) -> None:
+    qat = found.part("qat")
+    if not qat:
+        return
+    activations, weights = (
+        None if qat.get(key) is None else str(qat[key]).lower().removeprefix("torch.").replace("float8_e4m3fn", "fp8")
+        for key in ("activation_dtype", "weight_dtype")
+    )
+    name = _QAT.get((activations, weights))
+    if name is None:
+        raise BadInput(
+            f"qat: activations in {activations} and weights in {weights} are not offered; weights in int4 are, or int4 "
+            "beside int8 or fp8, or both in fp8."
+        )
+    found.options["qat"] = name
+    if as_switch(qat.get("quantize_embedding", False)):
+        found.assume("qat: embeddings are trained as they are, though the file rounds them too (quantize_embedding)")
+
+
 def _axolotl_objective(found: Findings) -> None:
     rl = str(found.take("rl", "")).lower()
     if rl == "grpo":
@@ -173,6 +203,8 @@ def read_llama_factory(found: Findings) -> None:
     options["training_loop"] = "hf-trainer"
     options.setdefault("optimizer", "adamw-fused")
     options["checkpointing"] = not found.switch("disable_gradient_checkpointing")
+    if found.switch("use_unsloth_gc") and options["checkpointing"]:
+        found.set_offloading()
     if "batch_size" not in options:
         options["batch_size"] = 8
         found.assume("the batch size is 8, TrainingArguments' default")

@@ -106,6 +106,13 @@ class Findings:
         if "optimizer" not in self.given:
             self.options["optimizer"] = optimizer_of(name, fused)
 
+    def set_offloading(self) -> None:
+        """Activations wait on the host; to be called once it is known whether the model is compiled."""
+        if "compile" in self.options:
+            self.assume("activations that are offloaded to the host are counted on the GPU, as the model is compiled")
+        else:
+            self.options["offload_activations"] = True
+
     def set_objective(self, name: str) -> None:
         """What is learnt, and what that means for the batch."""
         self.options["objective"] = name

@@ -197,6 +197,8 @@ def read_trl(found: Findings) -> None:
         found.assume("the weights are loaded in float32, TRL's default")
     if found.switch("use_liger_kernel") or found.switch("use_liger"):
         options["fused_loss"] = True
+    if found.switch("activation_offloading"):
+        found.set_offloading()
     if found.switch("packing"):
         found.assume("packing fills every sample to the full length")
     _spread(found)

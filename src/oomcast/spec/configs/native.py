@@ -69,23 +69,35 @@ def read_torchtune(found: Findings) -> None:
         dora = {"use_dora": True} if as_switch(model.get("use_dora", False)) else {}
         options["adapter"] = lora(model.get("lora_rank", 8), targets, **dora)
     if name.startswith("qlora_") or as_switch(model.get("quantize_base", False)):
-        options["quantization"] = "nf4-double"
-        found.assume("torchao's NF4 is followed as bitsandbytes' NF4 with double quantisation: as many bytes a weight")
+        options["quantization"] = "nf4-torchao"
+    quantizer = str(found.part("quantizer").get("_component_", ""))
+    if "QAT" in quantizer:
+        options["qat"] = _torchtune_qat(quantizer)
     if found.switch("optimizer_in_bwd"):
         options["optimizer_in_backward"] = True
     loss = str(found.part("loss").get("_component_", ""))
     if re.search(r"Chunked|LinearCrossEntropy", loss):
         options["loss_chunks"] = as_count(found.part("loss").get("num_output_chunks", _TORCHTUNE_CHUNKS))
-    if found.switch("enable_activation_offloading"):
-        found.assume("activations that torchtune offloads to the host are counted on the GPU")
     if found.switch("compile"):
         options["compile"] = "blocks"  # torchtune/training/_compile.py: each layer by itself
+    if found.switch("enable_activation_offloading"):
+        found.set_offloading()
     if any(word in str(found.data) for word in ("dpo", "ppo", "DPOLoss", "grpo")):
         raise BadInput("the file is of a preference or reinforcement recipe of torchtune, which is not offered.")
     found.without_effect(("fsdp_cpu_offload", "packed", "custom_sharded_layers", "cpu_offload", "gradient_clipping"))
     for key in ("tensor_parallel_dim", "context_parallel_dim", "data_parallel_shard_dim"):
         if found.take(key, 1) not in (1, -1):
             found.assume(f"{key} is not followed: the figures are those of one GPU that holds everything")
+
+
+def _torchtune_qat(quantizer: str) -> str:
+    name = quantizer.rpartition(".")[2]
+    if name not in _QAT_QUANTIZERS:
+        raise BadInput(f"the quantizer {name} of torchtune is not known; {' and '.join(_QAT_QUANTIZERS)} are.")
+    return _QAT_QUANTIZERS[name]
+
+
+_QAT_QUANTIZERS = {"Int8DynActInt4WeightQATQuantizer": "int8-int4", "Int4WeightOnlyQATQuantizer": "int4"}
 
 
 def _torchtune_model(builder: str) -> str:

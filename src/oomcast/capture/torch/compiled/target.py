@@ -23,6 +23,8 @@ from torch.utils._pytree import tree_map
 
 from ....devices import Gpu
 from ..patches import Patches
+from .convolutions import leave_layouts_as_on
+from .defaults import as_followed
 
 __all__ = ["Target"]
 
@@ -98,7 +100,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
     properties = _properties(gpu)
     capability = gpu.compute_capability
     has_triton = capability >= (7, 0)  # torch/utils/_triton.py: older GPUs have none
-    with Patches() as patches:
+    with as_followed(), Patches() as patches:
         for owner in (CudaInterface, CudaInterface.Worker):
             patches.set(owner, "get_device_properties", staticmethod(lambda device=None: properties))
             patches.set(owner, "current_device", staticmethod(lambda: 0))
@@ -119,6 +121,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
                 if hasattr(module, name):
                     patches.set(module, name, lambda *args, _answer=answer, **kwargs: _answer)
         _replace_measurements(patches, tell)
+        leave_layouts_as_on(gpu, patches)
         _build_no_template(patches)
         _make_patterns_on_host(patches)
         _fold_on_host(patches)

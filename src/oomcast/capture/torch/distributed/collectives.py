@@ -2,12 +2,15 @@
 
 torch's fake process group copies its input into each part of its output; with thousands of ranks those copies would be
 most of the capture's time, and on fakes they carry nothing. So tensors on the virtual GPU are left as they are, small
-known values excepted: what a rank tells of itself (a size, a flag) is what all others are taken to tell.
+known values excepted: what a rank tells of itself (a size, a flag) is what all others are taken to tell, so that a sum
+over the ranks is as many times as large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 if TYPE_CHECKING:
     from ..recorder import Recorder
 
-__all__ = ["COLLECTIVES", "finished_work"]
+__all__ = ["COLLECTIVES", "finished_work", "telling_sums"]
 
 _RECEIVES = ("recv_", "recv_any_source_")
 _GATHERS = ("allgather_", "_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_", "alltoall_",
@@ -29,6 +32,22 @@ _IN_PLACE = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "sen
 _WITH_OUTPUT = ("allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "scatter_", "alltoall_",
                 "allreduce_", "broadcast_")  # fmt: skip
 """Those that return their tensors beside the work."""
+_ADDS: ContextVar[bool] = ContextVar("adds", default=False)
+
+
+def telling_sums(all_reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.distributed.all_reduce`, whose rule learns whether it adds: from Python, the operator that torch hands to
+    the rule cannot be read."""
+
+    @functools.wraps(all_reduce)
+    def telling(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **options: Any) -> Any:
+        before = _ADDS.set(op == dist.ReduceOp.SUM)
+        try:
+            return all_reduce(tensor, op, *args, **options)
+        finally:
+            _ADDS.reset(before)
+
+    return telling
 
 
 def finished_work(tensors: Any) -> Any:
@@ -50,6 +69,8 @@ def _rule(name: str) -> Any:
         elif name in _RECEIVES:
             for tensor in _flat(tensors):
                 recorder.values.forget_storage(tensor.untyped_storage()._cdata)
+        elif name == "allreduce_" and _ADDS.get():
+            _add_up(recorder, tensors, dist.ProcessGroup.unbox(args[1]).size())
         work = finished_work(tensors).boxed()
         return (tensors, work) if name in _WITH_OUTPUT else work
 
@@ -68,6 +89,16 @@ def _hand_on(recorder: Recorder, outputs: Any, inputs: Any) -> None:
             recorder.values.know(output, flat.reshape(output.shape))
         else:
             recorder.values.forget_storage(output.untyped_storage()._cdata)
+
+
+def _add_up(recorder: Recorder, tensors: Any, ranks: int) -> None:
+    """The sum over ranks that all have this value."""
+    for tensor in _flat(tensors):
+        value = recorder.values.of(tensor)
+        if isinstance(tensor, FakeTensor) and value is not None:
+            recorder.values.know(tensor, value * ranks)
+        elif value is not None:
+            tensor.data.mul_(ranks)
 
 
 def _flat(tree: Any) -> Iterable[torch.Tensor]:

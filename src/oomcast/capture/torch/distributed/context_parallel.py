@@ -13,26 +13,37 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental import context_parallel
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ....errors import BadInput
 
-__all__ = ["parts_of_sequences"]
+__all__ = ["parts_of_sequences", "shapes_of_parts"]
 
 
 def parts_of_sequences(mesh: DeviceMesh, batch: Any) -> AbstractContextManager[None]:
     """Within it, the batch has this rank's part of the sequences; its dimension 1 is taken for them."""
-    tensors = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor) and item.dim() >= 2]
-    if not tensors:
-        raise BadInput(f"cp={mesh.size()} cuts sequences, but no tensor of the batch has more than one dimension.")
-    length = tensors[0].shape[1]
-    if length % (2 * mesh.size()):
-        raise BadInput(
-            f"cp={mesh.size()} does not divide the sequence of {length} into {2 * mesh.size()} pieces (each rank has "
-            "one from the front and one from the back); choose a multiple."
-        )
-    cut = [tensor for tensor in tensors if tensor.shape[1] == length]
+    cut = _sequences(mesh.size(), batch)
     manager: AbstractContextManager[None] = context_parallel(
         mesh, buffers=cut, buffer_seq_dims=[1] * len(cut), no_restore_buffers=set(cut)
     )
     return manager
+
+
+def shapes_of_parts(size: int, batch: Any) -> Any:
+    """The batch with tensors as large as one rank's part of the sequences."""
+    cut = {id(tensor) for tensor in _sequences(size, batch)}
+    return tree_map(lambda item: item[:, : item.shape[1] // size] if id(item) in cut else item, batch)
+
+
+def _sequences(size: int, batch: Any) -> list[torch.Tensor]:
+    """The tensors whose dimension 1 is cut."""
+    tensors = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor) and item.dim() >= 2]
+    if not tensors:
+        raise BadInput(f"cp={size} cuts sequences, but no tensor of the batch has more than one dimension.")
+    length = tensors[0].shape[1]
+    if length % (2 * size):
+        raise BadInput(
+            f"cp={size} does not divide the sequence of {length} into {2 * size} pieces (each rank has one from the "
+            "front and one from the back); choose a multiple."
+        )
+    return [tensor for tensor in tensors if tensor.shape[1] == length]

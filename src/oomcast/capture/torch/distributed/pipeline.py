@@ -1,8 +1,10 @@
 """One stage of a pipeline: its own blocks of the model, and torch's 1F1B order of micro-batches.
 
-The blocks are divided evenly. What stands before them (embeddings) is the first stage's, what follows (norm, head) the
-last one's; the others get hollow modules in their place. The model's own forward runs: on a later stage, the first own
-block takes a received buffer instead of its input; on an earlier one, the forward ends after the last own block. As in
+The blocks are divided evenly, or, where that cannot be, so that what stands before them and what follows each count as
+a block, as torchtitan does it (`own_blocks`). What stands before them (embeddings) is the first stage's, what follows
+(norm, head) the last one's; the others get hollow modules in their place. The model's own forward runs: on a later
+stage, the first own block takes a received buffer instead of its input; on an earlier one, the forward ends after the
+last own block. As in
 `torch.distributed.pipelining`, a stage has a buffer to receive into for each micro-batch, for activations and for
 gradients, and keeps up to (stages - its number) micro-batches in flight.
 """
@@ -10,7 +12,7 @@ gradients, and keeps up to (stages - its number) micro-batches in flight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from torch.utils._pytree import tree_map
 from ....errors import BadInput
 from ..blocks import repeated_blocks
 
-__all__ = ["Stage", "cut_stages"]
+__all__ = ["Stage", "cut_stages", "own_blocks"]
 
 
 class _StageDone(Exception):
@@ -44,6 +46,15 @@ class _Seen:
     """What each of the modules before returned, as shapes and types."""
     in_tuple: bool
     """Whether a block returns its output in a tuple."""
+
+    def in_type(self, dtype: torch.dtype) -> _Seen:
+        """What the same forward shows where the modules' wrapper casts them."""
+
+        def cast(item: Any) -> Any:
+            return replace(item, dtype=dtype) if isinstance(item, _Form) and item.dtype.is_floating_point else item
+
+        results = tree_map(cast, self.results, is_leaf=lambda item: isinstance(item, _Form))
+        return replace(self, hidden=(self.hidden[0], dtype), results=results)
 
 
 class _Hollow(nn.Module):
@@ -96,9 +107,15 @@ class _PassedBlock(nn.Module):
 class Stage:
     """The model of one stage, and how a step goes through it."""
 
-    def __init__(self, model: nn.Module, number: int, count: int, seen: _Seen, first_block: nn.Module) -> None:
+    def __init__(
+        self, model: nn.Module, number: int, count: int, seen: _Seen, first_block: nn.Module, blocks: int
+    ) -> None:
         self.model = model
         self.number, self.count = number, count
+        self.divided = "the blocks are divided evenly"
+        """How, in words."""
+        if blocks % count:
+            self.divided = "the first and the last stage have a block less than the others"
         self._form = _Form(*seen.hidden)
         self._received: torch.Tensor | None = None
         self._buffers: list[torch.Tensor] = []
@@ -167,16 +184,28 @@ class Stage:
             torch.autograd.backward([output], [self._gradients[place]])
 
 
-def cut_stages(model: nn.Module, number: int, count: int, run: Callable[[nn.Module], Any]) -> Stage:
-    """Keep what belongs to a stage. `run` calls the whole model, still on the host, on a batch."""
+def own_blocks(blocks: int, number: int, count: int) -> range:
+    """The blocks of a stage. 126 of them are 8 for each of 16 stages, 7 for the first and the last, which have the
+    embedding and the head beside them: Llama 3 405B was trained so (arXiv:2407.21783, 3.3.2), and torchtitan divides so
+    (distributed/pipeline_parallel.py at bcc0929, generate_llm_fqn_per_model_part)."""
+    if blocks % count == 0:
+        return range(number * blocks // count, (number + 1) * blocks // count)
+    to_a_stage, rest = divmod(blocks + 2, count)
+    if rest or to_a_stage < 2:
+        raise BadInput(f"pp={count} does not divide the {blocks} blocks of the model; choose a divisor.")
+    return range(max(number * to_a_stage - 1, 0), min((number + 1) * to_a_stage - 1, blocks))
+
+
+def cut_stages(
+    model: nn.Module, number: int, count: int, run: Callable[[nn.Module], Any], cast: torch.dtype | None = None
+) -> Stage:
+    """Keep what belongs to a stage. `run` calls the whole model, still on the host, on a batch; `cast` is the type in
+    which the blocks will work, where their wrapper casts them."""
     blocks = repeated_blocks(model)
     if not blocks:
         raise BadInput(f"pp={count} was asked for, but the model has no repeated blocks to divide among the stages.")
-    if len(blocks) % count:
-        raise BadInput(f"pp={count} does not divide the {len(blocks)} blocks of the model; choose a divisor.")
+    own = own_blocks(len(blocks), number, count)
     seen = _look(model, blocks, run)
-    to_a_stage = len(blocks) // count
-    own = range(number * to_a_stage, (number + 1) * to_a_stage)
     hollow: dict[int, nn.Module] = {}
     for place, block in enumerate(blocks):
         if place not in own:
@@ -190,7 +219,9 @@ def cut_stages(model: nn.Module, number: int, count: int, run: Callable[[nn.Modu
         for name, child in list(parent.named_children()):
             if id(child) in hollow:
                 setattr(parent, name, hollow[id(child)])
-    return Stage(model, number, count, seen, blocks[own.start])
+    if cast is not None:
+        seen = seen.in_type(cast)
+    return Stage(model, number, count, seen, blocks[own.start], len(blocks))
 
 
 def _held(module: nn.Module) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """A job's model spread over the GPUs as a user would write it: the mesh, tensor parallelism, then data parallelism.
 
 Repeated blocks are the units of FSDP, as in torch's and torchtitan's examples. With `amp-bf16` or `amp-fp16`, FSDP's
-own mixed precision is used (parameters gathered in 16 bits, gradients reduced in fp32) instead of autocast.
+own mixed precision is used (parameters gathered in 16 bits, gradients reduced in fp32 or, by `reduce-half`, in 16 bits)
+instead of autocast.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ....spec import DataParallel, Parallel, Precision, Workload
 from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
-from .context_parallel import parts_of_sequences
+from .context_parallel import parts_of_sequences, shapes_of_parts
 from .expert_parallel import share_experts
 from .pipeline import Stage, cut_stages
 from .tensor_parallel import cut_tensors
@@ -67,6 +68,20 @@ class Spread:
     def mixes_by_itself(self) -> bool:
         """Whether the wrapper casts, so that autocast is not used."""
         return self.parallel.data in (DataParallel.FSDP, DataParallel.FSDP2) and self.precision in _HALF
+
+    @property
+    def _reduced(self) -> torch.dtype | None:
+        """The type in which mixed precision reduces gradients, where it is used."""
+        half = _HALF.get(self.precision)
+        return torch.float32 if half and not self.parallel.reduces_in_half else half
+
+    @property
+    def _mixing(self) -> str:
+        """What is told of mixed precision."""
+        if self._reduced is None:
+            return ""
+        bits = "fp32" if self._reduced is torch.float32 else "16 bits"
+        return f", {self.precision.value} by its mixed precision, reduced in {bits}"
 
     @property
     def has_engine(self) -> bool:
@@ -101,8 +116,9 @@ class Spread:
         if count == 1:
             return None
         number = self.world.rank // (self.world.size // count)
-        self.assume(f"pp={count}: the blocks are divided evenly, the order of micro-batches is 1F1B")
-        return cut_stages(model, number, count, run)
+        stage = cut_stages(model, number, count, run, _HALF.get(self.precision) if self.mixes_by_itself else None)
+        self.assume(f"pp={count}: {stage.divided}, the order of micro-batches is 1F1B")
+        return stage
 
     def place(self, model: nn.Module, plan_of_job: Callable[[nn.Module], Any] | None = None) -> nn.Module:
         """The model on this rank's GPU, wrapped."""
@@ -128,9 +144,10 @@ class Spread:
 
     def _refuse(self) -> None:
         """What the layout may say and job files cannot have yet."""
-        if self.parallel.context > 1 and self.parallel.pipeline > 1:
+        if self.parallel.reduces_in_half and self._reduced is None:
             raise BadInput(
-                "cp=N beside pp=N is not offered for job files; run a script that uses both: oomcast run -- …"
+                f"reduce-half needs a precision whose parameters FSDP gathers in 16 bits, not {self.precision.value}; "
+                "write amp-bf16 or amp-fp16."
             )
         beside = self.parallel.model_size * self.parallel.replicate
         if self.parallel.expert > 1 and (self.parallel.data is not DataParallel.FSDP2 or beside > 1):
@@ -139,12 +156,20 @@ class Spread:
                 "oomcast run -- …"
             )
 
+    @property
+    def cuts_sequences(self) -> bool:
+        return self.parallel.context > 1
+
     def sequences(self, batch: Any) -> AbstractContextManager[None]:
         """Around a forward and its backward: this rank's part of the batch's sequences, where they are cut."""
-        if self.parallel.context == 1:
+        if not self.cuts_sequences:
             return contextlib.nullcontext()
         self.assume(f"cp={self.parallel.context}: dimension 1 of the batch's tensors is cut, attention runs as a ring")
         return parts_of_sequences(self.mesh()["cp"], batch)
+
+    def sample(self, batch: Any) -> Any:
+        """A batch of the host as this rank's part of its sequences has its shapes."""
+        return shapes_of_parts(self.parallel.context, batch) if self.cuts_sequences else batch
 
     def _ddp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         self.assume("ddp: torch's defaults (buckets of 25 MiB, gradients copied into them and back)")
@@ -172,7 +197,7 @@ class Spread:
         experts: Sequence[nn.Module],
     ) -> nn.Module:
         half = _HALF.get(self.precision)
-        policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32) if half else MixedPrecisionPolicy()
+        policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=self._reduced)
         offload = CPUOffloadPolicy() if self.parallel.offload else OffloadPolicy()
         shards = self._copies(mesh)
         if self.parallel.replicate > 1:
@@ -183,7 +208,7 @@ class Spread:
         self.assume(
             f"fsdp2: fully_shard on each of {len(blocks)} blocks and on the model, "
             + ("resharded after forward" if reshard else "gathered until backward")
-            + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
+            + self._mixing
         )
         if experts:
             self.assume(
@@ -227,15 +252,12 @@ class Spread:
         half = _HALF.get(self.precision)
         kinds = {type(block) for block in self._units(model)}
         strategy = ShardingStrategy.SHARD_GRAD_OP if self.parallel.keeps_gathered else ShardingStrategy.FULL_SHARD
-        self.assume(
-            f"fsdp: {strategy.name}, each repeated block a unit, use_orig_params"
-            + (f", {self.precision.value} by its mixed precision, reduced in fp32" if half else "")
-        )
+        self.assume(f"fsdp: {strategy.name}, each repeated block a unit, use_orig_params" + self._mixing)
         return FullyShardedDataParallel(
             model,
             sharding_strategy=strategy,
             auto_wrap_policy=ModuleWrapPolicy(kinds) if kinds else None,
-            mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=torch.float32) if half else None,
+            mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=self._reduced) if half else None,
             cpu_offload=CPUOffload(offload_params=True) if self.parallel.offload else None,
             device_id=torch.device("cuda", self.world.local_rank),
             use_orig_params=True,

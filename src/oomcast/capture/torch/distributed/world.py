@@ -23,7 +23,7 @@ from ..devices import DEVICES
 from ..machine import VirtualGpu
 from ..operators import RULES
 from ..patches import Patches
-from .collectives import COLLECTIVES
+from .collectives import COLLECTIVES, telling_sums
 from .sharding import install_quick_sharding
 
 __all__ = ["Membership", "World", "join_world"]
@@ -158,6 +158,7 @@ def _install_group(patches: Patches, world: World, membership: Membership) -> No
     patches.set(torch.cuda.nccl, "version", lambda: _NCCL_VERSION)
     patches.set(dist, "TCPStore", lambda *args, **options: _Store(world.rank))
     _set_everywhere(patches, "monitored_barrier", lambda *args, **options: None)
+    _set_everywhere(patches, "all_reduce", telling_sums(c10d.all_reduce))
     _set_everywhere(patches, "barrier", lambda *args, **options: None)
     # What DDP compares between the processes is the same by construction, and it reads data for it.
     _set_everywhere(patches, "_verify_params_across_processes", lambda *args, **options: None)

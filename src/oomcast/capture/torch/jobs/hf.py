@@ -15,12 +15,13 @@ import torch
 
 from oomcast import zoo
 from oomcast.errors import BadInput, UnknownName, UnreadableFile
-from oomcast.spec import QUANTIZATIONS, JobKind, JobPhase, Objective, Workload
+from oomcast.spec import JobKind, JobPhase, Objective, Workload
 
 from .equal_layers import EqualLayers, equal_layers, with_layers
 from .hf_inputs import make_batch
 from .loaded import LoadedJob
-from .tuned import DTYPES, tuned
+from .quantised import DTYPES, published_quantization
+from .tuned import tuned
 from .vision import import_library
 
 __all__ = ["hf_layers", "load_hf"]
@@ -71,12 +72,13 @@ def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJ
     published = _published(transformers.CONFIG_MAPPING, name)
     config = _configuration(transformers, name, published)
     _complete(config)
+    all_layers = config
     if layers is not None:
         config = with_layers(config, layers)
     model_class = _model_class(transformers, config, _set_head(config, workload))
     workload = _quantised_as_published(config, workload)
 
-    def model() -> torch.nn.Module:
+    def model(config: Any = config) -> torch.nn.Module:
         attention = {"flash": "sdpa"}.get(workload.attention or "", workload.attention)
         chosen = {"attn_implementation": attention} if attention else {}
         built = model_class._from_config(config, dtype=DTYPES[workload.weights or "fp32"], **chosen)
@@ -98,7 +100,8 @@ def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJ
         raise BadInput(f"{workload.job.name} does not say how long its samples are; give --seq-len.")
     said = _assumptions(config, model_class, sample, is_followed=workload.quantization is not None)
     loader = (lambda: (make_batch(config, model_class, one) for one in of_length)) if of_length else None
-    return tuned(LoadedJob(model, batch, loader=loader, prompts=prompts, assumptions=said), workload)
+    job = LoadedJob(model, batch, loader=loader, prompts=prompts, assumptions=said)
+    return tuned(job, workload, partial(model, all_layers))
 
 
 def _answers_and_prompts(
@@ -132,13 +135,8 @@ def _quantised_as_published(config: Any, workload: Workload) -> Workload:
         return workload
     if workload.adapter is None and workload.phase is JobPhase.TRAINING:
         return workload
-    method, bits = str(told.get("quant_method", "bitsandbytes")), told.get("bits", told.get("nbits", 4))
-    if method.startswith(("bitsandbytes", "bnb")):
-        double = "-double" if told.get("bnb_4bit_use_double_quant") else ""
-        name = "int8" if told.get("load_in_8bit") else f"{told.get('bnb_4bit_quant_type', 'fp4')}{double}"
-    else:
-        name = f"{method}-int{bits}"
-    return dataclasses.replace(workload, quantization=name) if name in QUANTIZATIONS else workload
+    name = published_quantization(told)
+    return workload if name is None else dataclasses.replace(workload, quantization=name)
 
 
 def _assumptions(config: Any, model_class: Any, batch: dict[str, Any], is_followed: bool) -> tuple[str, ...]:

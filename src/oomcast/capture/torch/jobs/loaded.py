@@ -36,6 +36,10 @@ class LoadedJob:
     """What the batches come from, where it matters how many of them it keeps on the GPU."""
     prompts: Callable[[], Any] | None = None
     """What the model answers before each step, where it learns from its own answers."""
+    load: Callable[[nn.Module], nn.Module] | None = None
+    """Puts the weights of the model that was built on the GPU, where that is more than moving it there."""
+    tune: Callable[[nn.Module], nn.Module] | None = None
+    """What is done to the model before it is trained, once its weights are there: adapters, what is frozen."""
     tensor_parallel_plan: Callable[[nn.Module], Any] | None = None
     """Names of layers → how they are cut over several GPUs."""
     assumptions: tuple[str, ...] = ()

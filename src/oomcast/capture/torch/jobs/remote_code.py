@@ -72,22 +72,39 @@ def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch
 
 
 class _QWenAttention(nn.Module):
+    """flash-attn's kernel, which needs no mask; where it is switched off, torch's attention with a mask of its own."""
+
     def __init__(self, config: QWenConfig) -> None:
         super().__init__()
+        self.has_flash = config._attn_implementation != "eager"
         self.heads = config.num_attention_heads
         self.c_attn = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.c_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
 
-    def forward(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], hidden: torch.Tensor | None
+    ) -> torch.Tensor:
         rows, length, width = x.shape
         query, key, value = (
             part.view(rows, length, self.heads, width // self.heads) for part in self.c_attn(x).split(width, dim=2)
         )
         query, key = _rotated(query, *angles), _rotated(key, *angles)
         mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=None if self.has_flash else self._mask(length, x.device, query.dtype, hidden),
+            is_causal=self.has_flash,
         )
         return self.c_proj(mixed.transpose(1, 2).reshape(rows, length, width))
+
+    @staticmethod
+    def _mask(length: int, device: torch.device, dtype: torch.dtype, hidden: torch.Tensor | None) -> torch.Tensor:
+        """Each layer makes it anew, for all heads together."""
+        seen = torch.tril(torch.ones((length, length), dtype=torch.bool, device=device)).view(1, 1, length, length)
+        if hidden is None:
+            return seen
+        return hidden.to(dtype).expand(-1, -1, length, -1).masked_fill(~seen, torch.finfo(dtype).min)
 
 
 class _QWenMLP(nn.Module):
@@ -110,8 +127,10 @@ class _QWenBlock(GradientCheckpointingLayer):
         self.ln_2 = _RMSNorm(config.hidden_size, config.layer_norm_epsilon)
         self.mlp = _QWenMLP(config)
 
-    def forward(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        x = self.attn(self.ln_1(x), angles) + x
+    def forward(
+        self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor], hidden: torch.Tensor | None
+    ) -> torch.Tensor:
+        x = self.attn(self.ln_1(x), angles, hidden) + x
         return x + self.mlp(self.ln_2(x))
 
 
@@ -144,8 +163,11 @@ class _QWenModel(_QWenPreTrainedModel):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any) -> BaseModelOutput:
         x = self.wte(input_ids)
         angles = self.rotary_emb(input_ids.shape[1])
+        hidden = None
+        if attention_mask is not None:
+            hidden = (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * torch.finfo(x.dtype).min
         for block in self.h:
-            x = block(x, angles)
+            x = block(x, angles, hidden)
         return BaseModelOutput(last_hidden_state=self.ln_f(x))
 
 

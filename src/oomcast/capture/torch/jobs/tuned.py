@@ -17,24 +17,24 @@ from torch import nn
 from torch.nn import functional as F
 
 from oomcast.errors import BadInput, UnknownName
-from oomcast.spec import Adapter, JobKind, Objective, Precision, TrainingLoop, Workload
+from oomcast.spec import Adapter, JobKind, Loading, Objective, Precision, TrainingLoop, Workload
 
 from ..stand_ins.losses import LigerFusedLinearCrossEntropyLoss
 from .loaded import LoadedJob
+from .loading import is_loaded_to_gpu, load_to_gpu
 from .objectives import objective_of
-from .packed_weights import PACKED, PackedLinear
+from .quantised import DTYPES, about_quantization, kept_as_they_are, library
 
-__all__ = ["DTYPES", "AdapterRefused", "check_tuning", "tuned"]
+__all__ = ["AdapterRefused", "check_tuning", "tuned"]
 
 
 class AdapterRefused(BadInput):
     """peft did not build an adapter from its settings."""
 
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_OPTIONS = ("adapter", "quantization", "weights", "trained_weights", "upcast_rest", "trained_layers", "attention",
-            "objective", "reference_model", "rollouts", "vllm_share", "head", "training_loop", "loss_chunks",
-            "fused_loss", "lengths")  # fmt: skip
+_OPTIONS = ("adapter", "quantization", "qat", "loading", "weights", "trained_weights", "upcast_rest", "trained_layers",
+            "attention", "objective", "reference_model", "rollouts", "vllm_share", "head", "training_loop",
+            "loss_chunks", "fused_loss", "lengths")  # fmt: skip
 
 
 def check_tuning(workload: Workload) -> None:
@@ -48,8 +48,15 @@ def check_tuning(workload: Workload) -> None:
             raise BadInput(f"{flag} is for models of transformers (hf:NAME); a job file does it in model() or loss().")
 
 
-def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
-    """The job as the workload's options tune it."""
+_LOADING = {
+    Loading.DEVICE_MAP: "transformers' loader takes a block as large as the whole model first, as with a device map of "
+    "one GPU; a map that leaves layers on the host is not followed",
+    Loading.WHOLE: "all weights are on the GPU before the first of them is quantised",
+}
+
+
+def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) -> LoadedJob:
+    """The job as the workload's options tune it. `whole`: builds the model with all its layers."""
     said = list(job.assumptions)
     if workload.attention == "flash":
         said.append("FlashAttention's package stands in as torch's own flash kernel, which holds as much")
@@ -59,92 +66,45 @@ def tuned(job: LoadedJob, workload: Workload) -> LoadedJob:
         )
     if workload.quantization is not None:
         said.append(f"the linear layers hold {workload.quantization} weights; the head stays as it is")
+        said += about_quantization(workload)
+    if workload.qat is not None:
+        said.append(f"torchao rounds the linear layers to {workload.qat} in each forward pass, but for the head")
 
-    def model() -> nn.Module:
-        return _trained(_with_adapter(_on_gpu(job.model(), workload), workload), workload)
+    if workload.loading is not None:
+        said.append(_LOADING[workload.loading])
+
+    def load(model: nn.Module) -> nn.Module:
+        return load_to_gpu(model, workload, whole)
+
+    def tune(model: nn.Module) -> nn.Module:
+        return _trained(_with_adapter(model, workload), workload)
 
     if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
         said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
     loss = _loss(workload, job.model)
 
     def about(model: nn.Module) -> Iterator[str]:
-        yield from job.about_model(model) if workload.quantization is None else _kept_experts(model)
+        yield from job.about_model(model) if workload.quantization is None else kept_as_they_are(model)
         yield from _left_out_settings(workload)
 
-    return dataclasses.replace(job, model=model, loss=loss or job.loss, assumptions=tuple(said), about_model=about)
+    return dataclasses.replace(
+        job,
+        load=load if is_loaded_to_gpu(workload) else None,
+        tune=tune,
+        loss=loss or job.loss,
+        assumptions=tuple(said),
+        about_model=about,
+    )
 
 
 # -------- The model
-
-
-def _library(name: str, what: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
-            raise
-        raise BadInput(f"{what} needs {name}; install it with: pip install {name} (--no-deps keeps torch)") from None
-
-
-def _on_gpu(model: Any, workload: Workload) -> Any:
-    """As `from_pretrained` with a device map leaves it: on the GPU, quantised on the way."""
-    if workload.quantization is None and workload.adapter is None:
-        return model
-    if workload.quantization is not None:
-        _quantise(model, workload)
-    return model.to("cuda")
-
-
-def _quantise(model: Any, workload: Workload) -> None:
-    packed = workload.quantization if workload.quantization in PACKED else None
-    kinds: Any = None if packed else _library("bitsandbytes", "--quantization").nn
-    kept = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
-    kind, _, double = (workload.quantization or "").partition("-")
-    compute = DTYPES[workload.weights or "bf16"]
-    for name, module in list(model.named_modules()):
-        if type(module) is not nn.Linear or any(key == name or name.endswith(f".{key}") for key in kept):
-            continue
-        has_bias = module.bias is not None
-        if packed is not None:
-            new = PackedLinear(module, packed)
-        elif kind == "int8":
-            new = kinds.Linear8bitLt(module.in_features, module.out_features, has_bias, has_fp16_weights=False)
-            new.weight = kinds.Int8Params(module.weight.data, requires_grad=False, has_fp16_weights=False)
-        else:
-            new = kinds.Linear4bit(
-                module.in_features, module.out_features, has_bias, compute_dtype=compute,
-                compress_statistics=bool(double), quant_type=kind,
-            )  # fmt: skip
-            new.weight = kinds.Params4bit(
-                module.weight.data, requires_grad=False, compress_statistics=bool(double), quant_type=kind
-            )
-        new.bias = module.bias
-        new.requires_grad_(False)
-        parent, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, new)
-    if packed is None:
-        model.is_loaded_in_8bit, model.is_loaded_in_4bit = kind == "int8", kind != "int8"
-
-
-def _kept_experts(model: nn.Module) -> Iterator[str]:
-    """transformers holds all experts of a layer in one tensor of three dimensions; the libraries that quantise look for
-    linear layers."""
-    kept = {
-        type(module).__name__: str(parameter.dtype).removeprefix("torch.")
-        for module in model.modules()
-        if not isinstance(module, nn.modules.conv._ConvNd)
-        for parameter in module.parameters(recurse=False)
-        if parameter.dim() == 3 and not parameter.requires_grad
-    }
-    for name, kind in kept.items():
-        yield f"{name} holds its experts in one tensor, which is not quantised: they stay in {kind}"
 
 
 def _with_adapter(model: Any, workload: Workload) -> Any:
     adapter = workload.adapter
     if adapter is None:
         return model
-    peft = _library("peft", "--adapter")
+    peft = library("peft", "--adapter")
     if workload.upcast_rest:
         peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     configuration = _configuration(adapter.kind)
@@ -164,7 +124,7 @@ def _with_adapter(model: Any, workload: Workload) -> Any:
 
 def _configuration(kind: str) -> Any:
     """peft's own class for the settings of a method."""
-    peft = _library("peft", "--adapter")
+    peft = library("peft", "--adapter")
     methods = {str(method.value).lower(): method for method in peft.PeftType}
     if kind not in methods:
         raise UnknownName("adapter", kind, methods)
@@ -207,7 +167,7 @@ def _trained(model: Any, workload: Workload) -> Any:
                 parameter.data = parameter.data.to(DTYPES[workload.trained_weights])
     is_mixed = workload.precision in (Precision.AMP_BF16, Precision.AMP_FP16)
     if workload.training_loop is TrainingLoop.HF_TRAINER and is_mixed:
-        convert = _library("accelerate.utils", "--training-loop hf-trainer").convert_outputs_to_fp32
+        convert = library("accelerate.utils", "--training-loop hf-trainer").convert_outputs_to_fp32
         model.forward = convert(model.forward)
     return model
 

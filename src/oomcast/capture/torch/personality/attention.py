@@ -32,6 +32,7 @@ _SUBJECT = "scaled_dot_product_attention"
 _HALVES = (torch.float16, torch.bfloat16)
 _FLASH_HEAD_MULTIPLE = 8
 _BIAS_MULTIPLE = 8
+_BIAS_MULTIPLE_OF_2_1 = 16
 
 
 def install(overrides: Overrides) -> None:
@@ -65,7 +66,7 @@ def _attention(
     bias = _additive(attn_mask, query.dtype, -math.inf)
     if backend is Backend.EFFICIENT:
         if bias is not None:
-            bias = _aligned(bias).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+            bias = _for_the_efficient_kernel(bias, (*query.shape[:3], key.shape[2]))
         return _efficient_op(query, key, value, bias, call.needs_grad, dropout_p, is_causal, scale=scale)[0]
     if before((2, 0), _SUBJECT):
         return _written_out(query, key, value, bias, dropout_p, is_causal, scale, enable_gqa)
@@ -164,13 +165,27 @@ def _for_each_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) 
     )
 
 
-def _aligned(bias: torch.Tensor) -> torch.Tensor:
-    """The efficient kernel reads the bias in groups of 8: where its strides forbid that, it gets a padded copy."""
+def _for_the_efficient_kernel(bias: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The kernel reads the bias in groups: where its strides forbid that, it gets a padded copy.
+
+    torch 2.1 expands before it copies, so that each head gets a copy of its own (pytorch#104310); from 2.2 on the copy
+    is made in the mask's own shape (pytorch#114173).
+    """
+    if before((2, 2), _SUBJECT):
+        expanded = bias.expand(shape)
+        if shape[-1] % _BIAS_MULTIPLE_OF_2_1:
+            return _padded(expanded, _BIAS_MULTIPLE_OF_2_1)
+        fits = not any(stride % _BIAS_MULTIPLE_OF_2_1 for stride in expanded.stride()[:-1])
+        return expanded if fits else expanded.contiguous()
     strides = bias.stride()
-    if strides[-1] == 1 and not any(stride % _BIAS_MULTIPLE for stride in strides[:-1]):
-        return bias
+    fits = strides[-1] == 1 and not any(stride % _BIAS_MULTIPLE for stride in strides[:-1])
+    return (bias if fits else _padded(bias, _BIAS_MULTIPLE)).expand(shape)
+
+
+def _padded(bias: torch.Tensor, multiple: int) -> torch.Tensor:
     width = bias.shape[-1]
-    return _aten.constant_pad_nd.default(bias, [0, _BIAS_MULTIPLE - width % _BIAS_MULTIPLE])[..., :width]
+    padded: torch.Tensor = _aten.constant_pad_nd.default(bias, [0, multiple - width % multiple])
+    return padded[..., :width]
 
 
 def _math(
