@@ -29,3 +29,10 @@ def test_a_process_that_is_left_behind_fails_the_session(tmp_path: Path, workers
     assert "sleep 61" in done.stdout
     assert "1 passed" in done.stdout
     assert done.returncode == 1
+
+
+def test_no_folder_of_frameworks_is_put_on_the_path_of_all_its_tests() -> None:
+    """A conftest.py puts its folder on the path: `import jax` would then find the folder of JAX' tests."""
+    named_like_frameworks = {"jax", "tensorflow", "mxnet", "onnx"}
+    for conftest in Path(__file__).parent.rglob("conftest.py"):
+        assert not named_like_frameworks & {entry.name for entry in conftest.parent.iterdir()}, conftest

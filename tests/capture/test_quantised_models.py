@@ -20,10 +20,17 @@ from tuned_jobs import (
     needs,
     peak,
     traced,
+    write_llama,
 )
 
 from oomcast.errors import BadInput
 from oomcast.trace import Category, EventKind, Phase, Trace
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    """A config.json of a small Llama."""
+    return write_llama(tmp_path)
 
 
 @needs("peft")

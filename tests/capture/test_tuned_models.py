@@ -21,6 +21,7 @@ from tuned_jobs import (
     needs,
     peak,
     traced,
+    write_llama,
 )
 
 from oomcast.capture.torch.run import capture_here
@@ -28,6 +29,12 @@ from oomcast.errors import BadInput, CaptureFailed, UnknownName
 from oomcast.estimation import Simulation, Target, estimate_trace
 from oomcast.spec import Spec
 from oomcast.trace import Category, EventKind, Phase
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    """A config.json of a small Llama."""
+    return write_llama(tmp_path)
 
 
 @needs("peft")
