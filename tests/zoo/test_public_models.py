@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 
 import pytest
 
 from oomcast import zoo
 from oomcast.capture.torch.jobs.hf import load_hf
-from oomcast.errors import UnknownName
+from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import Workload
 
 # Numbers of parameters as the model cards on the Hugging Face hub state them (safetensors' count).
@@ -46,6 +47,45 @@ def test_the_model_has_the_published_number_of_parameters(name: str) -> None:
     with torch.device("meta"):
         model = job.model()
     assert sum(parameter.numel() for parameter in model.parameters()) == PUBLISHED[name]
+
+
+DENOISERS = {
+    "stable-diffusion-v1-5/stable-diffusion-v1-5": 859_520_964,
+    "stabilityai/stable-diffusion-xl-base-1.0": 2_567_463_684,
+    "stabilityai/stable-diffusion-3-medium": 2_028_328_000,
+    "stabilityai/stable-diffusion-3.5-large": 8_056_627_520,
+    "black-forest-labs/FLUX.1-dev": 11_901_408_320,
+}
+"""The same for the denoisers of diffusion models."""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("diffusers") is None, reason="diffusers is not installed")
+@pytest.mark.parametrize("name", DENOISERS)
+def test_the_denoiser_has_the_published_number_of_parameters(name: str) -> None:
+    import torch
+
+    from oomcast.capture.torch.jobs.diffusion import load_diffusers
+
+    job = load_diffusers(name, Workload.create(f"diffusers:{name}"))
+    with torch.device("meta"):
+        model = job.model()
+    assert sum(parameter.numel() for parameter in model.parameters()) == DENOISERS[name]
+
+
+def test_every_diffusion_model_has_its_parts_and_its_source() -> None:
+    models = zoo.diffusion_models()
+    names = Counter(name.lower() for model in models for name in model.names)
+    assert [name for name, times in names.items() if times > 1] == []
+    for model in models:
+        assert model.source
+        assert model.denoiser["_class_name"]
+        assert model.text_encoders
+    assert zoo.find_diffusion_model("Black-Forest-Labs/flux.1-DEV") is not None
+
+
+def test_a_diffusion_model_among_those_of_transformers_is_told_by_its_name() -> None:
+    with pytest.raises(BadInput, match=r"write diffusers:black-forest-labs/FLUX\.1-dev"):
+        load_hf("black-forest-labs/FLUX.1-dev", Workload.create("hf:black-forest-labs/FLUX.1-dev"))
 
 
 def test_a_name_that_does_not_ship_says_how_to_give_its_configuration() -> None:

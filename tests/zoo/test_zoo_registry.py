@@ -16,10 +16,14 @@ from oomcast.zoo.catalogue import Task
 
 def test_the_public_names_are_these() -> None:
     assert zoo.__all__ == [
+        "DiffusionModel",
         "Job",
         "PublicModel",
+        "TextEncoder",
         "ZooModel",
+        "diffusion_models",
         "find",
+        "find_diffusion_model",
         "find_public_model",
         "names",
         "public_models",

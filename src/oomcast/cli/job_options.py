@@ -27,7 +27,7 @@ def add_job_options(
         "job",
         metavar="JOB",
         nargs=None if required else "?",
-        help="a job file, or zoo:NAME, timm:NAME, torchvision:NAME, hf:NAME; see oomcast models",
+        help="a job file, or zoo:NAME, timm:NAME, torchvision:NAME, hf:NAME, diffusers:NAME; see oomcast models",
     )
     add_options(parser, descriptions, required=("device",) if required else (), without=without)
 

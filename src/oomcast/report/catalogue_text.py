@@ -32,6 +32,7 @@ OTHER_JOBS: tuple[tuple[str, str], ...] = (
     ("torchvision:NAME", "a model of torchvision, like torchvision:resnet50; needs pip install 'oomcast[torchvision]'"),
     ("hf:NAME", "a configuration that transformers has built in, like hf:gpt2; needs pip install 'oomcast[hf]'"),
     ("hf:FILE.json", "the config.json of any transformers model"),
+    ("diffusers:NAME", "a diffusion model, like diffusers:black-forest-labs/FLUX.1-dev; needs 'oomcast[diffusers]'"),
     ("template:NAME,…", "a network of a campaign, like template:vgg,depth=16; for the estimators tbem and equation"),
     ("FILE.py", "your own job: model() and batch(batch_size); in PyTorch, Keras, TensorFlow, JAX, Flax or MXNet"),
     ("FILE.onnx", "a model in ONNX's form"),

@@ -19,6 +19,8 @@ class JobKind(str, Enum):
     TIMM = "timm"
     TORCHVISION = "torchvision"
     HF = "hf"
+    DIFFUSERS = "diffusers"
+    """A diffusion model, by the name it has on the hub or by the `config.json` of its denoiser."""
     CONFIG = "config"
     """A configuration file of a training framework: axolotl's, torchtune's, DeepSpeed's, …"""
     TEMPLATE = "template"
@@ -28,7 +30,8 @@ class JobKind(str, Enum):
 
 _CONFIGURATIONS = (".yml", ".yaml", ".sh")
 _PREFIXES = {
-    kind.value: kind for kind in (JobKind.ZOO, JobKind.TIMM, JobKind.TORCHVISION, JobKind.HF, JobKind.TEMPLATE)
+    kind.value: kind
+    for kind in (JobKind.ZOO, JobKind.TIMM, JobKind.TORCHVISION, JobKind.HF, JobKind.DIFFUSERS, JobKind.TEMPLATE)
 }
 
 
@@ -66,7 +69,7 @@ class Job:
                 return cls._from_path(given)
             if colon and len(prefix) > 1:
                 raise UnknownName(
-                    "kind of job", prefix, _PREFIXES, "Write zoo:, timm:, torchvision:, hf: or template:."
+                    "kind of job", prefix, _PREFIXES, "Write zoo:, timm:, torchvision:, hf:, diffusers: or template:."
                 )
             raise BadInput(
                 f"cannot read {given!r} as a job; give a file (job.py) or a name with its library, "
@@ -88,9 +91,10 @@ class Job:
         if os.path.isdir(path):
             raise BadInput(f"{str(path)!r} is a folder; give the Python file with model() and batch().")
         if path.suffix == ".json":
-            from .configs import is_model_configuration  # here, since few jobs are configurations
+            from .configs import library_of_configuration  # here, since few jobs are configurations
 
-            return cls(JobKind.HF if is_model_configuration(str(path)) else JobKind.CONFIG, str(path))
+            kinds = {"transformers": JobKind.HF, "diffusers": JobKind.DIFFUSERS, None: JobKind.CONFIG}
+            return cls(kinds[library_of_configuration(str(path))], str(path))
         if path.suffix in _CONFIGURATIONS:
             return cls(JobKind.CONFIG, str(path))
         if path.suffix not in (".py", ".onnx"):

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, UnknownName
 from .options import Kind, list_or_text
 
 __all__ = [
     "ATTENTIONS",
     "HEADS",
+    "PRECOMPUTED",
     "QAT",
     "QUANTIZATIONS",
     "WEIGHTS",
@@ -44,6 +45,8 @@ WITHOUT_DERIVATIVE: tuple[str, ...] = ("int4-torchao", "fp8-dynamic-torchao")
 QAT: tuple[str, ...] = ("int4", "int8-int4", "fp8-int4", "fp8-fp8")
 """What torchao trains as if it were quantised: weights, or the activations before the dash and the weights after it."""
 ATTENTIONS: tuple[str, ...] = ("eager", "sdpa", "flash")
+PRECOMPUTED: tuple[str, ...] = ("latents", "text")
+"""What a diffusion model's frozen parts give, and may have given before: the autoencoder, the text encoders."""
 HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "token-classification",
                           "question-answering", "none")  # fmt: skip
 """What stands on a model of transformers; none is the model by itself, as embeddings are trained."""
@@ -174,8 +177,8 @@ class Names(Kind):
 
     words = "a list of names"
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, what: str, of: tuple[str, ...] = ()) -> None:
+        self.what, self.known = what, of
 
     def read(self, value: Any) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
@@ -184,6 +187,9 @@ class Names(Kind):
         names = tuple(getattr(part, "__fspath__", lambda part=part: part)() for part in parts)
         if not all(isinstance(name, str) and name.strip() for name in names):
             raise BadInput(f"the {self.what} must be a list of texts, not {value!r}.")
+        for name in names:
+            if self.known and name.strip() not in self.known:
+                raise UnknownName(self.what.removesuffix("s"), name.strip(), self.known)
         return tuple(name.strip() for name in names)
 
     def schema(self) -> dict[str, Any]:

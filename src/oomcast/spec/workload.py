@@ -29,6 +29,7 @@ from .parallel import Parallel, ParallelText
 from .tuning import (
     ATTENTIONS,
     HEADS,
+    PRECOMPUTED,
     QAT,
     QUANTIZATIONS,
     WEIGHTS,
@@ -402,6 +403,14 @@ class Workload:
         metavar="NAME",
         left_out_by_default=True,
     )
+    precomputed: tuple[str, ...] = option(
+        (),
+        Names("precomputed parts", of=PRECOMPUTED),
+        help="what a diffusion model is given ready-made, so that its encoders are not on the GPU: latents, text, or "
+        "both with a comma",
+        metavar="PARTS",
+        left_out_by_default=True,
+    )
     optimizer_in_backward: bool = option(
         False,
         Switch("optimizer_in_backward"),
@@ -447,6 +456,8 @@ class Workload:
         """The packages that a named model is built with."""
         if self.job.kind in (JobKind.HF, JobKind.CONFIG):
             return ("transformers",) if self.adapter is None else ("transformers", "peft")
+        if self.job.kind is JobKind.DIFFUSERS:
+            return ("diffusers", "transformers") if self.adapter is None else ("diffusers", "transformers", "peft")
         return (self.job.kind.value,) if self.job.kind in (JobKind.TIMM, JobKind.TORCHVISION) else ()
 
     def as_dict(self) -> dict[str, Any]:

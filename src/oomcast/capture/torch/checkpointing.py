@@ -14,6 +14,12 @@ from .blocks import repeated_blocks
 
 __all__ = ["enable_checkpointing"]
 
+_OWN_SWITCHES: dict[str, dict[str, Any]] = {
+    "gradient_checkpointing_enable": {"gradient_checkpointing_kwargs": {"use_reentrant": False}},
+    "enable_gradient_checkpointing": {},
+    "set_grad_checkpointing": {"enable": True},
+}
+"""The switches that models of transformers, diffusers and timm have, with what they are given."""
 _NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
@@ -21,14 +27,11 @@ def enable_checkpointing(model: nn.Module, names: tuple[str, ...] = ()) -> str:
     """Turn it on, for the modules of these names where there are any, and say in a sentence how."""
     if names:
         return _checkpoint_named(model, names)
-    own_switch: Any = getattr(model, "gradient_checkpointing_enable", None)
-    if own_switch is not None:
-        own_switch(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return "checkpointing: the model's own gradient_checkpointing_enable"
-    own_switch = getattr(model, "set_grad_checkpointing", None)
-    if own_switch is not None:
-        own_switch(True)
-        return "checkpointing: the model's own set_grad_checkpointing"
+    for name, settings in _OWN_SWITCHES.items():
+        own_switch: Any = getattr(model, name, None)
+        if own_switch is not None:
+            own_switch(**settings)
+            return f"checkpointing: the model's own {name}"
     blocks = repeated_blocks(model)
     if not blocks:
         raise BadInput(

@@ -258,6 +258,10 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    if job.frozen is not None:
+        with virtual.ledger.during(Phase.LOADING):
+            for part in job.frozen():
+                virtual.adopt_model(part)
     if job.load is not None:
         with virtual.ledger.during(Phase.LOADING):
             model = job.load(model)

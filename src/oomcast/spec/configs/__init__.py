@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .combining import with_configurations
 from .found import Recipe
-from .reading import is_model_configuration, read_configuration
+from .reading import library_of_configuration, read_configuration
 
-__all__ = ["Recipe", "is_model_configuration", "read_configuration", "with_configurations"]
+__all__ = ["Recipe", "library_of_configuration", "read_configuration", "with_configurations"]

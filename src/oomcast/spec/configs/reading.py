@@ -19,7 +19,7 @@ from .hugging_face import read_adapter, read_arguments, read_trl
 from .launchers import read_accelerate, read_deepspeed
 from .native import read_lightning, read_litgpt, read_torchtune
 
-__all__ = ["FORMATS", "is_model_configuration", "read_configuration"]
+__all__ = ["FORMATS", "library_of_configuration", "read_configuration"]
 
 _MOST_BYTES = 500_000
 _MOST_DEPTH = 50
@@ -227,13 +227,18 @@ def _value(text: str) -> Any:
     return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
 
 
-def is_model_configuration(path: str) -> bool:
-    """Whether a JSON file is a model's `config.json` of transformers; one that cannot be read is left to its reader."""
+def library_of_configuration(path: str) -> str | None:
+    """Whose `config.json` of a model a JSON file is: of transformers or diffusers; None for a training's configuration.
+    A file that cannot be read is left to the reader of transformers'."""
     place = Path(path)
     try:
         if place.stat().st_size > _MOST_BYTES:
-            return True
+            return "transformers"
         data = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return True
-    return not isinstance(data, Mapping) or "model_type" in data or not any(knows(data) for _, knows, _ in FORMATS)
+        return "transformers"
+    if not isinstance(data, Mapping) or "model_type" in data:
+        return "transformers"
+    if "_class_name" in data:
+        return "diffusers"
+    return None if any(knows(data) for _, knows, _ in FORMATS) else "transformers"

@@ -190,6 +190,8 @@ def _configuration(transformers: Any, name: str, published: dict[str, Any] | Non
     try:
         return transformers.AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
     except Exception:  # whatever the cache says of a name that it does not hold
+        if zoo.find_diffusion_model(name) is not None:
+            raise BadInput(f"{name} is a diffusion model; write diffusers:{name}.") from None
         public = [one for model in zoo.public_models() for one in model.names]
         hint = (
             "Its sizes do not ship with oomcast, and nothing is fetched from the network: save the config.json of the "

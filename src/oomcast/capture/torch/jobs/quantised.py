@@ -82,7 +82,9 @@ def is_quantised(path: str, module: nn.Module, kept: Collection[str], also_trans
 
 def kept_layers(model: Any) -> list[str]:
     """The names of layers that stay as they are. To be asked once: it looks at all of the model."""
-    keys: list[str] = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
+    keys: list[str] = []  # of a model of diffusers every linear layer is quantised, as its own quantisers do
+    if isinstance(model, importlib.import_module("transformers").PreTrainedModel):
+        keys = importlib.import_module("transformers.quantizers.base").get_keys_to_not_convert(model)
     told = _told(model)
     return [*keys, *(told.get("modules_to_not_convert") or ()), *(told.get("llm_int8_skip_modules") or ())]
 

@@ -17,6 +17,7 @@ from oomcast.spec import JobKind, Workload
 
 from ...frameworks import check_framework
 from ..blocks import keep_first_blocks
+from .diffusion import load_diffusers
 from .equal_layers import EqualLayers, equal_blocks
 from .hf import hf_layers, load_hf
 from .loaded import LoadedJob, call_batch
@@ -101,6 +102,8 @@ def load_job(workload: Workload, layers: int | None = None) -> LoadedJob:
         return load_timm(job.name, workload)
     if job.kind is JobKind.TORCHVISION:
         return load_torchvision(job.name, workload)
+    if job.kind is JobKind.DIFFUSERS:
+        return load_diffusers(job.name, workload)
     if job.kind in (JobKind.HF, JobKind.CONFIG):
         return load_hf(_hf_name(workload), workload, layers)
     entry = zoo.find(job.name).load()

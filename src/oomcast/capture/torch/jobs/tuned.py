@@ -25,7 +25,7 @@ from .loading import is_loaded_to_gpu, load_to_gpu
 from .objectives import objective_of
 from .quantised import DTYPES, about_quantization, kept_as_they_are, library
 
-__all__ = ["AdapterRefused", "check_tuning", "tuned"]
+__all__ = ["AdapterRefused", "check_tuning", "tune_model", "tuned"]
 
 
 class AdapterRefused(BadInput):
@@ -35,15 +35,20 @@ class AdapterRefused(BadInput):
 _OPTIONS = ("adapter", "quantization", "qat", "loading", "weights", "trained_weights", "upcast_rest", "trained_layers",
             "attention", "objective", "reference_model", "rollouts", "vllm_share", "head", "training_loop",
             "loss_chunks", "fused_loss", "lengths")  # fmt: skip
+_OF_DIFFUSERS = ("adapter", "quantization", "weights", "trained_weights")
 
 
 def check_tuning(workload: Workload) -> None:
-    """A job file builds its own model: these options are for models of transformers."""
-    if workload.job.kind in (JobKind.HF, JobKind.CONFIG):
+    """A job file builds its own model: these options are for models of transformers, some for those of diffusers."""
+    kind = workload.job.kind
+    if kind is not JobKind.DIFFUSERS and workload.precomputed:
+        raise BadInput("--precomputed is for diffusion models: diffusers:NAME.")
+    if kind in (JobKind.HF, JobKind.CONFIG):
         return
+    followed = _OF_DIFFUSERS if kind is JobKind.DIFFUSERS else ()
     defaults = {field.name: field.default for field in dataclasses.fields(workload)}
     for name in _OPTIONS:
-        if getattr(workload, name) != defaults[name]:
+        if name not in followed and getattr(workload, name) != defaults[name]:
             flag = "--" + name.replace("_", "-")
             raise BadInput(f"{flag} is for models of transformers (hf:NAME); a job file does it in model() or loss().")
 
@@ -76,9 +81,6 @@ def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) ->
     def load(model: nn.Module) -> nn.Module:
         return load_to_gpu(model, workload, whole)
 
-    def tune(model: nn.Module) -> nn.Module:
-        return _trained(_with_adapter(model, workload), workload)
-
     if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
         said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
     loss = _loss(workload, job.model)
@@ -90,7 +92,7 @@ def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) ->
     return dataclasses.replace(
         job,
         load=load if is_loaded_to_gpu(workload) else None,
-        tune=tune,
+        tune=lambda model: tune_model(model, workload),
         loss=loss or job.loss,
         assumptions=tuple(said),
         about_model=about,
@@ -98,6 +100,12 @@ def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) ->
 
 
 # -------- The model
+
+
+def tune_model(model: nn.Module, workload: Workload) -> nn.Module:
+    """With its adapter, and what is trained in the type that the workload asks for."""
+    tuned_model: nn.Module = _trained(_with_adapter(model, workload), workload)
+    return tuned_model
 
 
 def _with_adapter(model: Any, workload: Workload) -> Any:
