@@ -28,7 +28,7 @@ from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput, CaptureFailed, UnknownName
 from oomcast.estimation import Simulation, Target, estimate_trace
 from oomcast.spec import Spec
-from oomcast.trace import Category, EventKind, Phase
+from oomcast.trace import Category, EventKind, Phase, Trace
 
 
 @pytest.fixture
@@ -97,6 +97,50 @@ def test_a_policy_generates_its_answers_before_it_learns_from_them(llama: str) -
     logits = [a.shape for a in trace.allocations if a.shape and a.shape[-1] == VOCABULARY and len(a.shape) == 3]
     assert (2, new + 1, VOCABULARY) in logits
     assert (2, TOKENS + new, VOCABULARY) not in logits  # of the prompt none
+
+
+def test_rloo_keeps_a_copy_of_the_policy_as_its_reference(llama: str) -> None:
+    options: dict[str, Any] = {"objective": "rloo", "new_tokens": 16, "training_loop": "hf-trainer", "weights": "bf16"}
+    with_reference = traced(llama, **options)
+    alone = traced(llama, reference_model=False, **options)
+    assert held(with_reference, Category.PARAMETER) - held(alone, Category.PARAMETER) == 2 * (LINEAR + REST)
+    assert {Phase.PREFILL, Phase.DECODE} <= {allocation.phase for allocation in alone.allocations}
+
+
+def test_a_reward_model_stands_beside_the_policy_and_scores_its_answers(llama: str, tmp_path: Path) -> None:
+    judge = tmp_path / "judge"
+    judge.mkdir()
+    (judge / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 1}))
+    options: dict[str, Any] = {"objective": "grpo", "new_tokens": 16, "training_loop": "hf-trainer", "weights": "bf16"}
+    scored = traced(llama, reward_model=f"hf:{judge}", rollouts=8, **options)
+    alone = traced(llama, rollouts=8, **options)
+    of_the_judge = LINEAR // 2 + VOCABULARY * HIDDEN + 3 * HIDDEN + HIDDEN  # one block, norms, a head of one number
+    assert held(scored, Category.PARAMETER) - held(alone, Category.PARAMETER) == 2 * of_the_judge
+
+    def reads_all_answers(trace: Trace) -> bool:
+        return any(a.shape == (8, TOKENS + 16, HIDDEN) for a in trace.allocations)
+
+    assert reads_all_answers(scored)
+    assert not reads_all_answers(alone)
+
+
+@pytest.mark.parametrize("objective", ["dpo", "kto", "grpo", "rloo"])
+def test_a_fused_head_never_holds_all_logits_of_an_objective(llama: str, objective: str) -> None:
+    options: dict[str, Any] = {"objective": objective, "new_tokens": TOKENS, "weights": "bf16", "vllm_share": 0.1}
+    if objective in ("dpo", "kto"):
+        del options["vllm_share"]
+
+    def logits(trace: Trace) -> int:
+        """The most bytes of one tensor that has a place for each word and each token."""
+        return max((a.nbytes for a in trace.allocations if VOCABULARY in a.shape and len(a.shape) >= 3), default=0)
+
+    assert logits(traced(llama, **options)) > 0
+    fused = traced(llama, fused_loss=True, **options)
+    assert logits(fused) == 0
+    tiles = [a for a in fused.allocations if a.shape[-1:] == (32768,)]
+    assert tiles
+    assert all(tile.shape[0] <= 4096 for tile in tiles)
+    assert any("fused head" in sentence for sentence in fused.assumptions)
 
 
 def test_a_vllm_beside_the_policy_takes_its_share_of_the_card(llama: str) -> None:

@@ -54,7 +54,7 @@ HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "
 
 class Objective(str, Enum):
     """What is learnt: the next token; from pairs of answers which is better (dpo, orpo, reward), from single ones
-    whether they are good (kto); or from answers that the model itself has generated (grpo)."""
+    whether they are good (kto); or from answers that the model itself has generated (grpo, rloo)."""
 
     SFT = "sft"
     DPO = "dpo"
@@ -62,6 +62,7 @@ class Objective(str, Enum):
     KTO = "kto"
     REWARD = "reward"
     GRPO = "grpo"
+    RLOO = "rloo"
 
     @property
     def learns_from_pairs(self) -> bool:
@@ -70,7 +71,12 @@ class Objective(str, Enum):
     @property
     def has_reference(self) -> bool:
         """Whether it is compared with the model as it was, unless the job says otherwise."""
-        return self in (Objective.DPO, Objective.KTO)
+        return self in (Objective.DPO, Objective.KTO, Objective.RLOO)
+
+    @property
+    def generates(self) -> bool:
+        """Whether it learns from what the model itself answers."""
+        return self in (Objective.GRPO, Objective.RLOO)
 
 
 class Loading(str, Enum):

@@ -248,7 +248,7 @@ class Workload:
     new_tokens: int = option(
         128,
         Whole("number of new tokens"),
-        help="tokens that --phase generate and --objective grpo add to each prompt (default: 128)",
+        help="tokens that --phase generate, --objective grpo and rloo add to each prompt (default: 128)",
         metavar="N",
         left_out_by_default=True,
     )
@@ -356,7 +356,7 @@ class Workload:
         Objective.SFT,
         OneOf("objective", Objective),
         help="sft (default: the next token), dpo, orpo or reward (pairs of answers), kto (single ones), or grpo "
-        "(answers of --new-tokens to prompts of --seq-len, which the model generates)",
+        "and rloo (answers of --new-tokens to prompts of --seq-len, which the model generates)",
         metavar="NAME",
         left_out_by_default=True,
     )
@@ -368,17 +368,24 @@ class Workload:
             Flag(
                 "--reference-model",
                 "a copy of the model stands beside it, or, with an adapter, the model without it is run too (default: "
-                "with dpo and kto)",
+                "with dpo, kto and rloo)",
                 value=True,
             ),
             Flag("--no-reference-model", "its answers were computed before, or the objective has none", value=False),
         ),
         left_out_by_default=True,
     )
+    reward_model: str | None = option(
+        None,
+        Text("reward model"),
+        help="a model on the same GPU that scores the answers of --objective grpo or rloo: hf:NAME or a config.json",
+        metavar="MODEL",
+        left_out_by_default=True,
+    )
     rollouts: int | None = option(
         None,
         Whole("number of rollouts"),
-        help="answers that --objective grpo generates at once (default: batch size x accumulation)",
+        help="answers that --objective grpo or rloo generates at once (default: batch size x accumulation)",
         metavar="N",
         left_out_by_default=True,
     )
@@ -443,8 +450,11 @@ class Workload:
             raise BadInput("--loading whole is for weights that are quantised on the GPU: --quantization nf4, for one.")
         if self.loading is not None and self.parallel is not None:
             raise BadInput("--loading is followed on one GPU; leave it out beside --parallel.")
-        if self.objective is not Objective.GRPO and (self.rollouts is not None or self.vllm_share is not None):
-            raise BadInput("--rollouts and --vllm-share are for --objective grpo, which generates while it trains.")
+        if not self.objective.generates:
+            for name in ("rollouts", "vllm_share", "reward_model"):
+                if getattr(self, name) is not None:
+                    flag = "--" + name.replace("_", "-")
+                    raise BadInput(f"{flag} is for --objective grpo and rloo, which generate while they train.")
 
     @classmethod
     def create(cls, job: Any, **options: Any) -> Workload:

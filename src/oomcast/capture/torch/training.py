@@ -93,6 +93,8 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             steps.zero_grad(workload.set_to_none)
         if job.prompts is not None:
             _answer_prompts(virtual, model, job.prompts(), workload, step)
+        if job.score is not None:
+            job.score()
         for micro_batch in range(workload.accumulation):
             virtual.enter(Phase.INPUT, step)
             # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...errors import BadInput
 from .found import Findings, Setting, as_count, as_switch, weights_of
-from .hugging_face import attention_of, grpo_of, lora, precision_of, quantization_of
+from .hugging_face import answering_of, attention_of, lora, precision_of, quantization_of
 from .launchers import deepspeed_of, fsdp_of
 from .optimizer_names import optimizer_of
 
@@ -172,7 +172,7 @@ def _axolotl_qat(found: Findings) -> None:
 def _axolotl_objective(found: Findings) -> None:
     rl = str(found.take("rl", "")).lower()
     if rl == "grpo":
-        grpo_of(found, found.part("trl"))
+        answering_of(found, found.part("trl"), rl)
     elif rl:
         if rl not in _PREFERENCES:
             raise BadInput(f"the objective rl: {rl} is not offered; supervised tuning, dpo, orpo, kto and grpo are.")

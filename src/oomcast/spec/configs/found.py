@@ -116,14 +116,15 @@ class Findings:
     def set_objective(self, name: str) -> None:
         """What is learnt, and what that means for the batch."""
         self.options["objective"] = name
-        pair = "a pair of answers a sample, both of full length"
+        pair, beside = "a pair of answers a sample, both of full length", "the reference model is held beside it"
         self.assume(
             {
-                "dpo": f"dpo: {pair}; the reference model is held beside it",
+                "dpo": f"dpo: {pair}; {beside}",
                 "orpo": f"orpo: {pair}",
                 "reward": f"reward: {pair}; a head of one number",
-                "kto": "kto: answers of full length; the reference model is held beside it",
+                "kto": f"kto: answers of full length; {beside}",
                 "grpo": "grpo: prompts and answers of full length",
+                "rloo": f"rloo: prompts and answers of full length; {beside}",
             }[name]
         )
 

@@ -14,7 +14,15 @@ from .found import SCRIPT, Findings, Setting, as_count, as_number, as_switch, we
 from .launchers import deepspeed_of, fsdp_of
 from .optimizer_names import optimizer_of
 
-__all__ = ["attention_of", "grpo_of", "precision_of", "quantization_of", "read_adapter", "read_arguments", "read_trl"]
+__all__ = [
+    "answering_of",
+    "attention_of",
+    "precision_of",
+    "quantization_of",
+    "read_adapter",
+    "read_arguments",
+    "read_trl",
+]
 
 _ARGUMENTS: Mapping[str, Setting] = {
     "model_name_or_path": ("model", str),
@@ -95,7 +103,7 @@ _HEADS_OF_SCRIPTS = {
     "run_classification": "sequence-classification", "run_ner": "token-classification",
     "run_qa": "question-answering", "run_mlm": "masked-lm", "run_clm": "causal-lm",
 }  # fmt: skip
-_OBJECTIVES = ("dpo", "orpo", "kto", "reward", "grpo")
+_OBJECTIVES = ("dpo", "orpo", "kto", "reward", "grpo", "rloo")
 
 
 def _by_script(found: Findings) -> None:
@@ -108,23 +116,23 @@ def _by_script(found: Findings) -> None:
         found.options["head"] = _HEADS_OF_SCRIPTS[name.removesuffix("_no_trainer")]
         return
     words = name.replace("-", "_").split("_")
-    if "ppo" in words or "rloo" in words:
-        raise BadInput(f"{script} trains with several models (ppo, rloo), which is not offered.")
+    if "ppo" in words:
+        raise BadInput(f"{script} trains two models at once (ppo), which is not offered; grpo and rloo are.")
     objective = next((one for one in _OBJECTIVES if any(word.startswith(one) for word in words)), None)
-    if objective == "grpo":
-        grpo_of(found, found.data)
+    if objective in ("grpo", "rloo"):
+        answering_of(found, found.data, objective)
     elif objective is not None and "objective" not in found.options:
         found.set_objective(objective)
 
 
-def grpo_of(found: Findings, settings: Mapping[str, Any]) -> None:
-    """TRL's settings of GRPO: lengths, how many answers are generated at once, who generates them."""
+def answering_of(found: Findings, settings: Mapping[str, Any], objective: str) -> None:
+    """TRL's settings of GRPO and RLOO: lengths, how many answers are generated at once, who generates them."""
     keys = ("max_prompt_length", "max_completion_length", "num_generations", "steps_per_generation", "beta", "use_vllm",
             "vllm_mode", "vllm_gpu_memory_utilization", "temperature", "reward_funcs", "reward_weights", "epsilon",
             "num_iterations", "log_completions", "loss_type", "top_p", "top_k", "scale_rewards")  # fmt: skip
     found.without_effect(keys)
     options = found.options
-    found.set_objective("grpo")
+    found.set_objective(objective)
     if settings.get("max_prompt_length") is not None:
         options["seq_len"] = as_count(settings["max_prompt_length"])
     else:
@@ -133,8 +141,8 @@ def grpo_of(found: Findings, settings: Mapping[str, Any]) -> None:
     options["new_tokens"] = as_count(settings.get("max_completion_length") or _ANSWER_TOKENS)
     batches = as_count(settings.get("steps_per_generation") or options.get("accumulation") or 1)
     options["rollouts"] = as_count(options.get("batch_size", 8)) * batches
-    if as_number(settings.get("beta") or 0) > 0:
-        options["reference_model"] = True
+    if settings.get("beta") is not None:
+        options["reference_model"] = as_number(settings["beta"]) > 0
     if as_switch(settings.get("use_vllm", False) or settings.get("vllm_mode") is not None):
         if settings.get("vllm_mode", "colocate") == "server":
             found.assume("vLLM generates on other GPUs: its memory is not in the figures")
@@ -184,7 +192,7 @@ def read_trl(found: Findings) -> None:
         options["trained_weights"] = "bf16"  # TRL casts adapters on quantised weights to bfloat16
     keys = ("num_generations", "max_completion_length", "reward_funcs")
     if any(found.data.get(key) is not None for key in keys):
-        grpo_of(found, found.data)
+        answering_of(found, found.data, "rloo" if "rloo" in str(found.data.get(SCRIPT, "")) else "grpo")
     elif found.data.get("desirable_weight") is not None or found.data.get("undesirable_weight") is not None:
         found.set_objective("kto")
     elif found.take("beta") is not None or found.take("loss_type") in ("sigmoid", "ipo", "hinge"):

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJ
     rows = workload.batch_size * (2 if workload.objective.learns_from_pairs else 1)
     asked = dataclasses.replace(workload, batch_size=rows, lengths=())
     prompts = None
-    if workload.objective is Objective.GRPO:
+    if workload.objective.generates:
         asked, prompts = _answers_and_prompts(config, model_class, asked)
     of_length = [dataclasses.replace(asked, seq_len=length) for length in workload.lengths]
     batch = partial(make_batch, config, model_class, of_length[0] if of_length else asked)
@@ -101,6 +101,9 @@ def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJ
     said = _assumptions(config, model_class, sample, is_followed=workload.quantization is not None)
     loader = (lambda: (make_batch(config, model_class, one) for one in of_length)) if of_length else None
     job = LoadedJob(model, batch, loader=loader, prompts=prompts, assumptions=said)
+    if workload.reward_model is not None:
+        judge = _RewardModel(workload.reward_model, workload)
+        job = dataclasses.replace(job, frozen=judge.frozen, score=judge.score)
     return tuned(job, workload, partial(model, all_layers))
 
 
@@ -110,11 +113,43 @@ def _answers_and_prompts(
     """For a policy that learns from its own answers: what it is trained on, prompts with their answers, and the prompts
     that it answers before; none where a vLLM does that."""
     if workload.seq_len is None:
-        raise BadInput("--objective grpo needs the length of the prompts; give --seq-len.")
+        raise BadInput(f"--objective {workload.objective.value} needs the length of the prompts; give --seq-len.")
     whole = dataclasses.replace(workload, seq_len=workload.seq_len + workload.new_tokens)
     rows = workload.rollouts or workload.batch_size * workload.accumulation
     asked = dataclasses.replace(workload, batch_size=rows)
     return whole, None if workload.vllm_share is not None else partial(make_batch, config, model_class, asked)
+
+
+class _RewardModel:
+    """A frozen model that gives each answer a number: all answers of a step at once, as TRL asks it."""
+
+    def __init__(self, name: str, workload: Workload) -> None:
+        transformers = _import_transformers()
+        name = name.removeprefix("hf:")
+        config = _configuration(transformers, name, _published(transformers.CONFIG_MAPPING, name))
+        asked = dataclasses.replace(
+            workload,
+            objective=Objective.REWARD,
+            batch_size=workload.rollouts or workload.batch_size * workload.accumulation,
+            seq_len=(workload.seq_len or 0) + workload.new_tokens,
+            rollouts=None,
+            vllm_share=None,
+            reward_model=None,
+        )
+        self.model_class = _model_class(transformers, config, _set_head(config, asked))
+        self.config, self.asked = config, asked
+        self.model: Any = None
+
+    def frozen(self) -> Iterator[torch.nn.Module]:
+        made = self.model_class._from_config(self.config, dtype=DTYPES[self.asked.weights or "fp32"])
+        self.model = made.to("cuda").eval().requires_grad_(False)
+        yield self.model
+
+    def score(self) -> None:
+        batch = make_batch(self.config, self.model_class, self.asked)
+        inputs = {name: value.to("cuda") for name, value in batch.items() if name != "labels"}
+        with torch.no_grad():
+            self.model(**inputs)
 
 
 def _set_head(config: Any, workload: Workload) -> str | None:

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import Adapter, JobKind, Loading, Objective, Precision, TrainingLoop, Workload
 
-from ..stand_ins.losses import LigerFusedLinearCrossEntropyLoss
+from .head_losses import chunked_loss, fused_loss, own_loss
 from .loaded import LoadedJob
 from .loading import is_loaded_to_gpu, load_to_gpu
-from .objectives import objective_of
+from .objectives import about_objective, objective_of
 from .quantised import DTYPES, about_quantization, kept_as_they_are, library
 
 __all__ = ["AdapterRefused", "check_tuning", "tune_model", "tuned"]
@@ -33,8 +32,8 @@ class AdapterRefused(BadInput):
 
 
 _OPTIONS = ("adapter", "quantization", "qat", "loading", "weights", "trained_weights", "upcast_rest", "trained_layers",
-            "attention", "objective", "reference_model", "rollouts", "vllm_share", "head", "training_loop",
-            "loss_chunks", "fused_loss", "lengths")  # fmt: skip
+            "attention", "objective", "reference_model", "reward_model", "rollouts", "vllm_share", "head",
+            "training_loop", "loss_chunks", "fused_loss", "lengths")  # fmt: skip
 _OF_DIFFUSERS = ("adapter", "quantization", "weights", "trained_weights")
 
 
@@ -65,7 +64,7 @@ def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) ->
     said = list(job.assumptions)
     if workload.attention == "flash":
         said.append("FlashAttention's package stands in as torch's own flash kernel, which holds as much")
-    if workload.fused_loss:
+    if workload.fused_loss and workload.objective is Objective.SFT:
         said.append(
             "Liger's fused linear cross entropy stands in with its own chunks; its other kernels are not followed"
         )
@@ -81,8 +80,7 @@ def tuned(job: LoadedJob, workload: Workload, whole: Callable[[], nn.Module]) ->
     def load(model: nn.Module) -> nn.Module:
         return load_to_gpu(model, workload, whole)
 
-    if workload.objective is not Objective.SFT and (workload.fused_loss or workload.loss_chunks > 1):
-        said.append(f"the loss of {workload.objective.value} is computed from all logits: no chunks, no fused kernel")
+    said += about_objective(workload)
     loss = _loss(workload, job.model)
 
     def about(model: nn.Module) -> Iterator[str]:
@@ -196,45 +194,9 @@ def _loss(workload: Workload, reference: Callable[[], nn.Module]) -> Callable[[n
     if workload.objective is not Objective.SFT:
         return objective_of(workload, reference)
     if workload.fused_loss:
-        return _fused_loss
+        return fused_loss
     if workload.loss_chunks > 1:
-        return lambda model, batch: _chunked_loss(model, batch, workload.loss_chunks)
+        return lambda model, batch: chunked_loss(model, batch, workload.loss_chunks)
     if workload.training_loop is TrainingLoop.HF_TRAINER:
-        return _own_loss
+        return own_loss
     return None
-
-
-def _own_loss(model: nn.Module, batch: Any) -> torch.Tensor:
-    """As Trainer's compute_loss: the outputs end with the function."""
-    output = model(**batch)
-    loss = getattr(output, "loss", None)
-    if not isinstance(loss, torch.Tensor):
-        raise BadInput("the model computes no loss of its own from these inputs; write a job file with loss().")
-    return loss
-
-
-def _before_the_head(model: Any, batch: Any, option: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """The head of a language model, what it reads, and what is to come."""
-    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
-    head = whole.get_output_embeddings()
-    if head is None or "labels" not in batch:
-        raise BadInput(f"{option} is for language models with a head over the vocabulary.")
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    return head, whole.base_model(**inputs)[0], F.pad(batch["labels"], (0, 1), value=-100)[..., 1:]
-
-
-def _fused_loss(model: Any, batch: Any) -> torch.Tensor:
-    head, hidden, labels = _before_the_head(model, batch, "--fused-loss")
-    fused = LigerFusedLinearCrossEntropyLoss()
-    loss: torch.Tensor = fused(head.weight, hidden.flatten(0, 1), labels.flatten(), getattr(head, "bias", None))
-    return loss
-
-
-def _chunked_loss(model: Any, batch: Any, chunks: int) -> torch.Tensor:
-    """Logits and cross entropy for some of the tokens at a time; what backward needs of each chunk is kept."""
-    head, hidden, labels = _before_the_head(model, batch, "--loss-chunks")
-    losses = [
-        F.cross_entropy(head(part).float().flatten(0, 1), wanted.flatten(), reduction="sum")
-        for part, wanted in zip(hidden.chunk(chunks, dim=1), labels.chunk(chunks, dim=1), strict=True)
-    ]
-    return torch.stack(losses).sum() / labels.numel()

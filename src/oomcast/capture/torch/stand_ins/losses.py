@@ -1,4 +1,5 @@
-"""Liger's kernels and cut cross entropy: losses that never hold all logits. Sources: the table beside."""
+"""Losses that never hold all logits: Liger's kernels, cut cross entropy, TRL's fused head. Sources: the table beside,
+and what the classes say."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 __all__ = ["LigerCrossEntropyLoss", "LigerFusedLinearCrossEntropyLoss", "LigerRMSNorm", "LigerSwiGLUMLP",
            "LinearCrossEntropy", "apply_liger_kernel_to_llama", "apply_liger_kernel_to_mistral",
-           "apply_liger_kernel_to_qwen2", "apply_liger_kernel_to_qwen3", "linear_cross_entropy"]  # fmt: skip
+           "apply_liger_kernel_to_qwen2", "apply_liger_kernel_to_qwen3", "chunked_log_likelihoods",
+           "linear_cross_entropy"]  # fmt: skip
 
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):
@@ -191,3 +193,52 @@ class LinearCrossEntropy(nn.Module):
 
     def forward(self, e: Tensor, c: Tensor, targets: Tensor) -> Tensor:
         return linear_cross_entropy(e, c, targets)
+
+
+_TOKENS_AT_ONCE, _WORDS_AT_ONCE = 4096, 32768
+"""Of TRL's tiles: TOKEN_CHUNK_SIZE and _CHUNKED_LOGPROB_CHUNK_SIZE."""
+
+
+class _ChunkedLogLikelihoods(torch.autograd.Function):
+    """As trl/kernels/chunked_logprob.py of TRL 1.16: a tile of logits at a time, of which some numbers for each token
+    stay; backward makes each tile anew and sums the gradients in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+        each = [torch.zeros(hidden.shape[0], dtype=torch.float32, device=hidden.device) for _ in range(7)]
+        ctx.dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
+        for tile, words, rows in _tiles(hidden, weight, ctx.dtype):
+            torch.mm(rows, words.t(), out=tile)
+        sums, entropies = each[0] + torch.log(each[1]), each[2] / each[1]
+        ctx.save_for_backward(hidden, weight, bias, targets, sums, entropies)
+        return each[-1] - sums
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        hidden, weight, bias, *_ = ctx.saved_tensors
+        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        in_hidden = torch.zeros_like(hidden, dtype=torch.float32) if needs_hidden else None
+        in_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        in_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
+        for tile, words, rows in _tiles(hidden, weight, ctx.dtype):
+            torch.mm(rows, words.t(), out=tile)
+        return (
+            None if in_hidden is None else in_hidden.to(hidden.dtype),
+            None if in_weight is None else in_weight.to(weight.dtype),
+            None if in_bias is None else in_bias.to(bias.dtype),
+            None,
+        )
+
+
+def _tiles(hidden: Tensor, weight: Tensor, dtype: torch.dtype) -> Any:
+    """Parts of one buffer for logits, with the head's rows and the tokens that they are computed from."""
+    buffer = hidden.new_empty(min(hidden.shape[0], _TOKENS_AT_ONCE), _WORDS_AT_ONCE, dtype=dtype)
+    for tokens in hidden.split(_TOKENS_AT_ONCE):
+        rows = tokens.to(dtype)
+        for part in weight.split(_WORDS_AT_ONCE):
+            yield buffer[: rows.shape[0], : part.shape[0]], part.to(dtype), rows
+
+
+def chunked_log_likelihoods(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """How likely each target is, as its logarithm."""
+    return _ChunkedLogLikelihoods.apply(hidden, weight, bias, targets)
