@@ -85,6 +85,37 @@ def test_latent_attention_caches_its_latent(tmp_path: Path) -> None:
         assert len(cached) == LAYERS
 
 
+@pytest.mark.parametrize(("kind", "bits"), [("int4", 4), ("int2", 2), ("fp8", 8)])
+def test_a_quantised_cache_keeps_few_bits_a_value(kind: str, bits: int, tmp_path: Path) -> None:
+    """Of int4 and int2 two numbers of 16 bits for each group of 64; fp8 has one scale for all."""
+    config = {**LLAMA, "head_dim": 64, "num_key_value_heads": HEADS}
+    values = BATCH * HEADS * PROMPT * 64
+    trace = traced(tmp_path, config, phase="generate", new_tokens=3, weights="bf16", kv_cache=kind)
+    packed = [a.nbytes for a in trace.allocations if a.phase is Phase.PREFILL and a.dtype in ("uint8", "float8_e4m3fn")]
+    assert packed.count(values * bits // 8) >= 2 * LAYERS
+    scales = [a for a in trace.allocations if a.phase is Phase.PREFILL and a.shape == (values // 64, 1)]
+    assert bool(scales) == (kind != "fp8")
+    wide = (2 * values, 2 * values + 2 * values // PROMPT)  # without or with the new token
+    widened = [a for a in trace.allocations if a.phase is Phase.DECODE and a.nbytes in wide]
+    assert widened
+    assert any(f"kept as {kind}" in sentence for sentence in trace.assumptions)
+
+
+def test_a_quantised_cache_grows_between_the_steps_that_are_followed(tmp_path: Path) -> None:
+    config = {**LLAMA, "head_dim": 64, "num_key_value_heads": HEADS}
+    trace = traced(tmp_path, config, phase="generate", new_tokens=600, weights="bf16", kv_cache="int4")
+    most = max(a.nbytes for a in trace.allocations if a.dtype == "uint8")
+    assert most > BATCH * HEADS * 500 * 64 // 2
+
+
+def test_a_quantised_cache_that_cannot_be_is_told(tmp_path: Path) -> None:
+    sliding = {**LLAMA, "model_type": "mistral", "sliding_window": 4}
+    with pytest.raises(BadInput, match="--kv-cache int4: only full attention"):
+        traced(tmp_path, sliding, phase="generate", kv_cache="int4")
+    with pytest.raises(BadInput, match="--kv-cache is for --phase generate"):
+        traced(tmp_path, LLAMA, kv_cache="int4")
+
+
 def test_a_new_token_after_an_image_attends_as_one_token(tmp_path: Path) -> None:
     """Qwen-VL counts positions of the whole mask, unless it is told where the new token stands."""
     text = {**LLAMA, "vocab_size": 152_064, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}

@@ -18,6 +18,7 @@ from .options import Kind, list_or_text
 __all__ = [
     "ATTENTIONS",
     "HEADS",
+    "KV_CACHES",
     "PRECOMPUTED",
     "QAT",
     "QUANTIZATIONS",
@@ -45,6 +46,8 @@ WITHOUT_DERIVATIVE: tuple[str, ...] = ("int4-torchao", "fp8-dynamic-torchao")
 QAT: tuple[str, ...] = ("int4", "int8-int4", "fp8-int4", "fp8-fp8")
 """What torchao trains as if it were quantised: weights, or the activations before the dash and the weights after it."""
 ATTENTIONS: tuple[str, ...] = ("eager", "sdpa", "flash")
+KV_CACHES: tuple[str, ...] = ("fp8", "int4", "int2")
+"""Quantised caches of transformers: its own fp8, and optimum-quanto's two."""
 PRECOMPUTED: tuple[str, ...] = ("latents", "text")
 """What a diffusion model's frozen parts give, and may have given before: the autoencoder, the text encoders."""
 HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "token-classification",

@@ -29,6 +29,7 @@ from .parallel import Parallel, ParallelText
 from .tuning import (
     ATTENTIONS,
     HEADS,
+    KV_CACHES,
     PRECOMPUTED,
     QAT,
     QUANTIZATIONS,
@@ -253,6 +254,14 @@ class Workload:
         left_out_by_default=True,
     )
 
+    kv_cache: str | None = option(
+        None,
+        OneOf("KV cache", KV_CACHES),
+        help="what keys and values are kept as while tokens are generated: fp8, int4 or int2 (default: as computed)",
+        metavar="NAME",
+        left_out_by_default=True,
+    )
+
     # Fine-tuning: models of transformers (hf:NAME) and configuration files.
     model: str | None = option(
         None,
@@ -450,6 +459,8 @@ class Workload:
             raise BadInput("--loading whole is for weights that are quantised on the GPU: --quantization nf4, for one.")
         if self.loading is not None and self.parallel is not None:
             raise BadInput("--loading is followed on one GPU; leave it out beside --parallel.")
+        if self.kv_cache is not None and not (self.phase is JobPhase.GENERATE or self.objective.generates):
+            raise BadInput("--kv-cache is for --phase generate, and for --objective grpo and rloo, which generate too.")
         if not self.objective.generates:
             for name in ("rollouts", "vllm_share", "reward_model"):
                 if getattr(self, name) is not None:

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from ...errors import BadInput
+from ...spec import Workload
 from ...trace import Category, Phase
 from .machine import VirtualGpu
+from .quantised_cache import quantised_cache, shapes_of_states
 
 __all__ = ["generate"]
 
@@ -19,8 +21,8 @@ _FOLLOWED = 16
 """Of many new tokens, as many steps are followed; between them the cache grows by what the others add."""
 
 
-def generate(virtual: VirtualGpu, model: Any, batch: Any, new_tokens: int, step: int | None = None) -> None:
-    """`new_tokens` more for each prompt of the batch, which is on the GPU already; within this step of a training."""
+def generate(virtual: VirtualGpu, model: Any, batch: Any, workload: Workload, step: int | None = None) -> None:
+    """New tokens for each prompt of the batch, which is on the GPU already; within this step of a training."""
     try:
         from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
     except ModuleNotFoundError:
@@ -36,11 +38,17 @@ def generate(virtual: VirtualGpu, model: Any, batch: Any, new_tokens: int, step:
     virtual.enter(Phase.PREFILL, step or 0)
     decoder_config = core.config.get_text_config(decoder=True)
     cache: Any = DynamicCache(config=decoder_config)
+    if workload.kv_cache is not None:
+        if core.config.is_encoder_decoder or "past_key_values" not in takes:
+            raise BadInput(f"--kv-cache is for decoders; {type(core).__name__} keeps other caches.")
+        cache = quantised_cache(decoder_config, workload.kv_cache)
+        virtual.ledger.assume(f"keys and values are kept as {workload.kv_cache}, as transformers' QuantizedCache does")
     if core.config.is_encoder_decoder:
         cache = EncoderDecoderCache(cache, DynamicCache(config=decoder_config))
     steps = _Steps(model, core, batch, cache, takes)
     tokens = steps.prefill()
-    new, followed = new_tokens - 1, min(new_tokens - 1, _FOLLOWED)
+    new = workload.new_tokens - 1
+    followed = min(new, _FOLLOWED)
     if followed < new:
         virtual.ledger.assume(f"{followed} of {new:,} steps after the prompt are followed; the cache grows as by all")
     done = 0
@@ -102,9 +110,9 @@ class _Steps:
             return
         cache = getattr(self.cache, "self_attention_cache", self.cache)
         for number, layer in enumerate(cache.layers):
-            keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-            if isinstance(keys, torch.Tensor) and isinstance(values, torch.Tensor) and keys.dim() == 4:
-                more = (*keys.shape[:2], count)
-                cache.update(keys.new_empty(*more, keys.shape[-1]), values.new_empty(*more, values.shape[-1]), number)
+            shapes = shapes_of_states(layer)
+            if shapes is not None:
+                keys, values = (layer.keys.new_empty(*shape[:2], count, shape[-1]) for shape in shapes)
+                cache.update(keys, values, number)
         if self.mask is not None and not self.core.config.is_encoder_decoder:
             self.mask = torch.cat([self.mask, self.mask.new_ones(self.mask.shape[0], count)], dim=-1)

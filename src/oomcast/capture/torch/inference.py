@@ -25,7 +25,7 @@ def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> No
     with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
         if workload.phase is JobPhase.GENERATE:
             virtual.enter(Phase.INPUT, 0)
-            generate(virtual, model, on_device(job.batch(), torch.device("cuda"), workload), workload.new_tokens)
+            generate(virtual, model, on_device(job.batch(), torch.device("cuda"), workload), workload)
             virtual.job_ends()
             return
         batches, kept = job.batches(), list[Any]()

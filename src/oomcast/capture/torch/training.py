@@ -163,7 +163,7 @@ def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workloa
     virtual.enter(Phase.INPUT, step)
     prompts = on_device(prompts, torch.device("cuda"), workload)
     with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-        generate(virtual, model, prompts, workload.new_tokens, step)
+        generate(virtual, model, prompts, workload, step)
     model.train()
 
 
