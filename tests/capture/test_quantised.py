@@ -68,7 +68,7 @@ def _on_virtual_gpu(make: Callable[[Any], Any]) -> tuple[int, int]:
     return labelled, largest
 
 
-@pytest.mark.parametrize("name", OPTIMIZER_KINDS)
+@pytest.mark.parametrize("name", [name for name, kind in OPTIMIZER_KINDS.items() if not kind.offloads])
 def test_optimizers_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds what its own code allocates on real tensors."""
     library = OPTIMIZER_KINDS[name].library
@@ -91,11 +91,23 @@ def test_further_classes_of_bitsandbytes(name: str) -> None:
     assert _on_virtual_gpu(make)[0] == pytest.approx(_on_cpu(make), rel=0.02)
 
 
-def test_an_optimizer_off_the_gpu_holds_only_the_states_of_small_tensors() -> None:
+@pytest.mark.parametrize("name", [name for name, kind in OPTIMIZER_KINDS.items() if kind.offloads])
+def test_an_optimizer_off_the_gpu_holds_only_the_states_of_small_tensors(name: str) -> None:
     """torchao's keeps tensors of fewer than 4,096 values where they are: here two biases, two moments and a count."""
-    offload = _library("torchao.optim").CPUOffloadOptimizer
-    state, _ = _on_virtual_gpu(lambda parameters: offload(parameters, torch.optim.AdamW, fused=True))
+    _library("torchao.optim")
+    state, _ = _on_virtual_gpu(lambda parameters: make_optimizer(name, list(parameters)))
     assert state == 2 * (2 * WIDTH * 4 + 4)
+
+
+def test_gradients_off_the_gpu_are_gone_when_backward_ends() -> None:
+    """One after the other they go to the host, where the update is computed."""
+    _library("torchao.optim")
+    with oomcast.virtual_gpu(GPU):
+        model = _layers().cuda()
+        optimizer = make_optimizer("adamw-offload-all-torchao", list(model.parameters()))
+        model(torch.zeros(2, WIDTH, device="cuda")).sum().backward()
+        assert [parameter.grad for parameter in model.parameters() if parameter.dim() == 2] == [None, None]
+        optimizer.step()
 
 
 def test_paged_state_is_not_in_torchs_memory() -> None:

@@ -43,6 +43,9 @@ class OptimizerKind:
     matrices_only: bool = False
     """Whether it updates matrices alone; AdamW takes what is left, as its authors do."""
 
+    offloads: str = ""
+    """What waits in the host's memory: the states (the update is computed there), or the gradients too."""
+
     @property
     def options(self) -> dict[str, float]:
         """What sets it apart from others of its class; all take these under the same name."""
@@ -77,6 +80,8 @@ OPTIMIZER_KINDS: dict[str, OptimizerKind] = {
                 ("schedule-free", "ScheduleFreeAdamW", "pytorch_optimizer"),
             )
         ),
+        OptimizerKind("adamw-offload-torchao", "AdamW", has_fused=False, library="torchao", offloads="states"),
+        OptimizerKind("adamw-offload-all-torchao", "AdamW", has_fused=False, library="torchao", offloads="gradients"),
         OptimizerKind("galore", "GaLore", has_fused=False, library="pytorch_optimizer", rank=128),
         OptimizerKind("apollo", "APOLLO", has_fused=False, library="pytorch_optimizer", rank=128),
         OptimizerKind("muon", "Muon", has_fused=False, has_foreach=False, matrices_only=True),

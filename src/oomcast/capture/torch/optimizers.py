@@ -27,6 +27,10 @@ def make_optimizer(name: str, parameters: Iterable[Any], version: tuple[int, int
     base, variant = split_optimizer(name)
     kind = OPTIMIZER_KINDS[base]
     classes: Any = optim if kind.library == "torch" else _classes_of(kind.library, name)
+    if kind.offloads:
+        of_host = getattr(optim, kind.class_name)
+        with_gradients = kind.offloads == "gradients"
+        return classes.CPUOffloadOptimizer(parameters, of_host, offload_gradients=with_gradients, lr=1e-3, fused=True)
     make = getattr(classes, kind.class_name, None)  # Adafactor came with torch 2.5, Muon with 2.9
     if make is None:
         there = [base for base, other in OPTIMIZER_KINDS.items() if hasattr(optim, other.class_name)]

@@ -36,8 +36,8 @@ def quantised_cache(config: Any, kind: str) -> Any:
 
 
 def shapes_of_states(layer: Any) -> tuple[torch.Size, torch.Size] | None:
-    """Rows, heads, tokens, width of the keys and of the values that a layer of a cache keeps, in whatever form; None for
-    one that keeps something else."""
+    """Rows, heads, tokens, width of the keys and of the values that a layer of a cache keeps, as whatever. None for
+    a layer that keeps something else."""
     if getattr(layer, "_quantized_keys", None) is not None:
         return _shape(layer._quantized_keys), _shape(layer._quantized_values)
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)

@@ -319,6 +319,10 @@ def _optimizer(virtual: VirtualGpu, job: LoadedJob, workload: Workload, model: n
     name = workload.optimizer or DEFAULT_OPTIMIZER
     if name.startswith("paged-"):
         virtual.ledger.assume("paged optimizer states are counted on the GPU, where they stay while there is room")
+    if "-offload-" in name:
+        virtual.ledger.assume(
+            "the optimizer's states, and copies of what is trained, are in the host's memory: not counted"
+        )
     if workload.optimizer_in_backward:
         return OptimizerInBackward(name, trained, virtual.torch_version)
     if workload.master_weights:
