@@ -121,6 +121,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"job": "zoo:mlp", "write_files": True}, "write to the server"),
     ({"job": "zoo:mlp", "keep_history": True}, "unknown option"),
     ({"job": "zoo:mlp", "model": "../x"}, "no name"),
+    ({"job": "hf:gpt2", "objective": "grpo", "reward_model": "/etc/passwd"}, "no name"),
+    ({"job": "hf:gpt2", "objective": "grpo", "reward_model": "hf:../x/config.json"}, "no name"),
     ({"job": "zoo:mlp", "configs": ["/etc/passwd"]}, "in files"),
     ({"job": "zoo:mlp", "batch_size": 10**13}, "beyond"),
     ({"job": "zoo:mlp", "batch_size": 0}, "at least 1"),

@@ -65,7 +65,7 @@ PARAMETER = OneOf("parameter", ("batch-size", "seq-len", "input-size"))
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _MODEL = re.compile(rf"{_PART}(/{_PART})?")
-_NAMED = re.compile(rf"(zoo|timm|torchvision|hf):({_PART}(/{_PART})?)")
+_NAMED = re.compile(rf"(zoo|timm|torchvision|hf|diffusers):({_PART}(/{_PART})?)")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\.(json|ya?ml|sh)")
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.*|()\[\]\\^$+?, -]{0,400}")
 _READS_ELSEWHERE = re.compile(r"path|token|mapping|runtime|config$|revision|loftq|eva|corda", re.IGNORECASE)
@@ -152,8 +152,9 @@ def _spec(question: Question) -> Spec:
 def check_spec(spec: Spec) -> None:
     """What a file said counts as what a request says: names only, no paths, no code. Raises BadInput."""
     workload = spec.workload
-    if workload.model is not None and not (_MODEL.fullmatch(workload.model) or _FILE.fullmatch(workload.model)):
-        raise BadInput(f"the model {workload.model[:100]!r} is no name; the service reads no paths of its machine.")
+    for model in (workload.model, workload.reward_model):
+        if model is not None and not (_MODEL.fullmatch(model.removeprefix("hf:")) or _FILE.fullmatch(model)):
+            raise BadInput(f"the model {model[:100]!r} is no name; the service reads no paths of its machine.")
     if workload.adapter is not None:
         for name, value in workload.adapter.settings.items():
             if value in (None, False, "", [], {}):
@@ -222,14 +223,14 @@ def _job(given: Any, files: Mapping[str, str]) -> str:
     named = _NAMED.fullmatch(given)
     if named is not None:
         prefix, name = named[1], named[2]
-        if "/" in name and prefix != "hf":
+        if "/" in name and prefix not in ("hf", "diffusers"):
             raise UnknownName(f"{prefix} model", name, ())
         return given
     if given in files:
         return given
     raise BadInput(
-        f"the job {given[:100]!r} is not taken: give zoo:NAME, timm:NAME, torchvision:NAME or hf:NAME, or the name of "
-        "a configuration whose text is in files. Job files and scripts are code, which the service never runs, and it "
+        f"the job {given[:100]!r} is not taken: give zoo:NAME, timm:NAME, torchvision:NAME, hf:NAME or diffusers:NAME, or "
+        "the name of a configuration whose text is in files. Job files and scripts are code, which the service never runs, and it "
         "reads no paths of its machine; use oomcast on your own."
     )
 
@@ -246,7 +247,7 @@ def _options(values: Mapping[str, Any], files: Mapping[str, str], limits: Limits
         found = option.kind.read(value)
         if name == "configs" and any(file not in files for file in found):
             raise BadInput("configs must name texts that are in files.")
-        if name == "model" and not (found in files or _MODEL.fullmatch(found.removeprefix("hf:"))):
+        if name in ("model", "reward_model") and not (found in files or _MODEL.fullmatch(found.removeprefix("hf:"))):
             raise BadInput(f"the model {found[:100]!r} is no name; the service reads no paths of its machine.")
         # Beside a file, a default that is given stands against what the file says.
         if files or found != option.default or name == "batch_size":
