@@ -230,8 +230,8 @@ def _job(given: Any, files: Mapping[str, str]) -> str:
         return given
     raise BadInput(
         f"the job {given[:100]!r} is not taken: give zoo:NAME, timm:NAME, torchvision:NAME, hf:NAME or diffusers:NAME, "
-        "or the name of a configuration whose text is in files. Job files and scripts are code, which the service never "
-        "runs, and it reads no paths of its machine; use oomcast on your own."
+        "or the name of a configuration whose text is in files. Job files and scripts are code, which the service "
+        "never runs, and it reads no paths of its machine; use oomcast on your own."
     )
 
 
