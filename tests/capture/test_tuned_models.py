@@ -24,6 +24,7 @@ from tuned_jobs import (
     write_llama,
 )
 
+from oomcast.capture.torch.jobs.resolve import layers_of_job
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput, CaptureFailed, UnknownName
 from oomcast.estimation import Simulation, Target, estimate_trace
@@ -122,6 +123,30 @@ def test_a_reward_model_stands_beside_the_policy_and_scores_its_answers(llama: s
 
     assert reads_all_answers(scored)
     assert not reads_all_answers(alone)
+
+
+def test_ppo_trains_values_beside_the_policy_and_holds_two_more_models(llama: str) -> None:
+    """Policy and values are trained: their gradients; reference and reward model are not. Logits of all new tokens
+    stay, in fp32, while it learns."""
+    new, rows = 16, 4
+    options: dict[str, Any] = {"objective": "ppo", "new_tokens": new, "rollouts": rows, "training_loop": "hf-trainer"}
+    trace = traced(llama, **options)
+    of_values = LINEAR + VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN + HIDDEN  # a head of one number
+    assert held(trace, Category.PARAMETER) == 4 * (2 * (LINEAR + REST) + 2 * of_values)
+    assert held(trace, Category.GRADIENT) == 4 * (LINEAR + REST + of_values)
+    scores = [a for a in trace.allocations if a.nbytes == 4 * rows * new * VOCABULARY and a.phase is Phase.DECODE]
+    assert scores
+    alone = traced(llama, reference_model=False, **options)
+    assert held(trace, Category.PARAMETER) - held(alone, Category.PARAMETER) == 4 * (LINEAR + REST)
+
+
+def test_models_beside_the_policy_are_followed_on_one_gpu_and_in_full_depth(llama: str) -> None:
+    Path(llama).write_text(json.dumps({**LLAMA, "num_hidden_layers": 32}))
+    for objective, is_grown in (("sft", True), ("grpo", False), ("rloo", False), ("ppo", False)):
+        spec = Spec.read(llama, device="a100-40gb", batch_size=1, seq_len=8, objective=objective)
+        assert (layers_of_job(spec.workload) is not None) == is_grown
+    with pytest.raises(BadInput, match="followed on one GPU"):
+        traced(llama, objective="ppo", parallel="fsdp2", device="2xa100-40gb")
 
 
 @pytest.mark.parametrize("objective", ["dpo", "kto", "grpo", "rloo"])

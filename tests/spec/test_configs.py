@@ -364,6 +364,10 @@ python run_clm.py --model_name_or_path $MODEL --per_device_train_batch_size ${BA
         ("trl dpo --beta 0.1 --precompute_ref_log_probs true", {"objective": "dpo", "reference_model": False}),
         ("grpo.py --max_completion_length 512 --steps_per_generation 4 --use_vllm true --beta 0.04",
          {"objective": "grpo", "new_tokens": 512, "rollouts": 8, "vllm_share": 0.3, "reference_model": True}),
+        ("rloo.py --max_completion_length 64 --beta 0",
+         {"objective": "rloo", "new_tokens": 64, "reference_model": False}),
+        ("ppo.py --response_length 80 --num_mini_batches 2 --reward_model_path gpt2",
+         {"objective": "ppo", "new_tokens": 80, "rollouts": 4, "reward_model": "gpt2"}),
     ],
 )  # fmt: skip
 def test_what_a_command_trains(line: str, expected: dict[str, Any], tmp_path: Path) -> None:

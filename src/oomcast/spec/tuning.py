@@ -57,7 +57,7 @@ HEADS: tuple[str, ...] = ("causal-lm", "masked-lm", "sequence-classification", "
 
 class Objective(str, Enum):
     """What is learnt: the next token; from pairs of answers which is better (dpo, orpo, reward), from single ones
-    whether they are good (kto); or from answers that the model itself has generated (grpo, rloo)."""
+    whether they are good (kto); or from answers that the model itself has generated (grpo, rloo, ppo)."""
 
     SFT = "sft"
     DPO = "dpo"
@@ -66,6 +66,7 @@ class Objective(str, Enum):
     REWARD = "reward"
     GRPO = "grpo"
     RLOO = "rloo"
+    PPO = "ppo"
 
     @property
     def learns_from_pairs(self) -> bool:
@@ -74,12 +75,12 @@ class Objective(str, Enum):
     @property
     def has_reference(self) -> bool:
         """Whether it is compared with the model as it was, unless the job says otherwise."""
-        return self in (Objective.DPO, Objective.KTO, Objective.RLOO)
+        return self in (Objective.DPO, Objective.KTO, Objective.RLOO, Objective.PPO)
 
     @property
     def generates(self) -> bool:
         """Whether it learns from what the model itself answers."""
-        return self in (Objective.GRPO, Objective.RLOO)
+        return self in (Objective.GRPO, Objective.RLOO, Objective.PPO)
 
 
 class Loading(str, Enum):

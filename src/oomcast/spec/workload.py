@@ -249,7 +249,7 @@ class Workload:
     new_tokens: int = option(
         128,
         Whole("number of new tokens"),
-        help="tokens that --phase generate, --objective grpo and rloo add to each prompt (default: 128)",
+        help="tokens that --phase generate, --objective grpo, rloo and ppo add to each prompt (default: 128)",
         metavar="N",
         left_out_by_default=True,
     )
@@ -364,8 +364,8 @@ class Workload:
     objective: Objective = option(
         Objective.SFT,
         OneOf("objective", Objective),
-        help="sft (default: the next token), dpo, orpo or reward (pairs of answers), kto (single ones), or grpo "
-        "and rloo (answers of --new-tokens to prompts of --seq-len, which the model generates)",
+        help="sft (default: the next token), dpo, orpo or reward (pairs of answers), kto (single ones), or grpo, "
+        "rloo and ppo (answers of --new-tokens to prompts of --seq-len, which the model generates)",
         metavar="NAME",
         left_out_by_default=True,
     )
@@ -377,7 +377,7 @@ class Workload:
             Flag(
                 "--reference-model",
                 "a copy of the model stands beside it, or, with an adapter, the model without it is run too (default: "
-                "with dpo, kto and rloo)",
+                "with dpo, kto, rloo and ppo)",
                 value=True,
             ),
             Flag("--no-reference-model", "its answers were computed before, or the objective has none", value=False),
@@ -387,14 +387,15 @@ class Workload:
     reward_model: str | None = option(
         None,
         Text("reward model"),
-        help="a model on the same GPU that scores the answers of --objective grpo or rloo: hf:NAME or a config.json",
+        help="a model on the same GPU that scores the answers of --objective grpo, rloo or ppo: hf:NAME or a "
+        "config.json (default: none; of ppo one as large as the model)",
         metavar="MODEL",
         left_out_by_default=True,
     )
     rollouts: int | None = option(
         None,
         Whole("number of rollouts"),
-        help="answers that --objective grpo or rloo generates at once (default: batch size x accumulation)",
+        help="answers that --objective grpo, rloo or ppo generates at once (default: batch size x accumulation)",
         metavar="N",
         left_out_by_default=True,
     )
@@ -460,12 +461,14 @@ class Workload:
         if self.loading is not None and self.parallel is not None:
             raise BadInput("--loading is followed on one GPU; leave it out beside --parallel.")
         if self.kv_cache is not None and not (self.phase is JobPhase.GENERATE or self.objective.generates):
-            raise BadInput("--kv-cache is for --phase generate, and for --objective grpo and rloo, which generate too.")
+            raise BadInput("--kv-cache is for what generates: --phase generate, --objective grpo, rloo or ppo.")
+        if self.parallel is not None and (self.reward_model is not None or self.objective is Objective.PPO):
+            raise BadInput("ppo and reward models are followed on one GPU; leave --parallel out.")
         if not self.objective.generates:
             for name in ("rollouts", "vllm_share", "reward_model"):
                 if getattr(self, name) is not None:
                     flag = "--" + name.replace("_", "-")
-                    raise BadInput(f"{flag} is for --objective grpo and rloo, which generate while they train.")
+                    raise BadInput(f"{flag} is for --objective grpo, rloo and ppo, which generate while they train.")
 
     @classmethod
     def create(cls, job: Any, **options: Any) -> Workload:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import BadInput
-from ...spec import Workload
+from ...spec import Objective, Workload
 from ...trace import Category, Phase
 from .machine import VirtualGpu
 from .quantised_cache import quantised_cache, shapes_of_states
@@ -21,8 +21,11 @@ _FOLLOWED = 16
 """Of many new tokens, as many steps are followed; between them the cache grows by what the others add."""
 
 
-def generate(virtual: VirtualGpu, model: Any, batch: Any, workload: Workload, step: int | None = None) -> None:
-    """New tokens for each prompt of the batch, which is on the GPU already; within this step of a training."""
+def generate(virtual: VirtualGpu, model: Any, batch: Any, workload: Workload, step: int | None = None) -> Any:
+    """New tokens for each prompt of the batch, which is on the GPU already; within this step of a training.
+
+    For PPO the scores of all words for every token are returned, too, as its trainer keeps them.
+    """
     try:
         from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
     except ModuleNotFoundError:
@@ -45,7 +48,7 @@ def generate(virtual: VirtualGpu, model: Any, batch: Any, workload: Workload, st
         virtual.ledger.assume(f"keys and values are kept as {workload.kv_cache}, as transformers' QuantizedCache does")
     if core.config.is_encoder_decoder:
         cache = EncoderDecoderCache(cache, DynamicCache(config=decoder_config))
-    steps = _Steps(model, core, batch, cache, takes)
+    steps = _Steps(model, core, batch, cache, takes, keeps_scores=workload.objective is Objective.PPO)
     tokens = steps.prefill()
     new = workload.new_tokens - 1
     followed = min(new, _FOLLOWED)
@@ -58,13 +61,17 @@ def generate(virtual: VirtualGpu, model: Any, batch: Any, workload: Workload, st
         steps.grow(target - done - 1)
         tokens = steps.decode(tokens)
         done = target
+    return steps.kept_scores()
 
 
 class _Steps:
     """One generation under way."""
 
-    def __init__(self, model: Any, core: Any, batch: dict[str, Any], cache: Any, takes: Any) -> None:
+    def __init__(
+        self, model: Any, core: Any, batch: dict[str, Any], cache: Any, takes: Any, keeps_scores: bool
+    ) -> None:
         self.model, self.core, self.cache = model, core, cache
+        self.scores: list[torch.Tensor] | None = [] if keeps_scores else None
         self.batch, self.takes = batch, takes
         self.given: dict[str, Any] = {"use_cache": True}
         name = "past_key_values" if "past_key_values" in takes else "cache_params"
@@ -102,11 +109,25 @@ class _Steps:
         if self.cache_name == "cache_params":
             self.given["cache_params"] = output.cache_params
         scores = output.logits[:, -1, :].float()
+        if self.scores is not None:
+            self.scores.append(scores)
         return scores.argmax(dim=-1, keepdim=True)
+
+    def kept_scores(self) -> torch.Tensor | None:
+        """In one tensor: as a list they end with `generate()`, and TRL then pads what all its calls have given."""
+        if self.scores is None:
+            return None
+        stacked = torch.cat(self.scores)
+        self.scores = None
+        return stacked.clone()
 
     def grow(self, count: int) -> None:
         """As many more tokens in the cache as steps that are not followed would have put there."""
-        if count <= 0 or self.cache_name == "cache_params":
+        if count <= 0:
+            return
+        if self.scores:
+            self.scores.append(self.scores[0].new_empty(count * self.scores[0].shape[0], self.scores[0].shape[1]))
+        if self.cache_name == "cache_params":
             return
         cache = getattr(self.cache, "self_attention_cache", self.cache)
         for number, layer in enumerate(cache.layers):

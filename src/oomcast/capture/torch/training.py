@@ -79,7 +79,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     offloaded = _offloaded(virtual, model, workload)
     autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
 
-    batches = job.batches()
+    batches, answers = job.batches(), None
     if isinstance(steps, _PlainSteps) and steps.stage is not None:
         assert spread is not None
         _run_stage(virtual, job, workload, steps, steps.stage, spread)
@@ -92,9 +92,9 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         if zero_grad is ZeroGrad.BEFORE_FORWARD:
             steps.zero_grad(workload.set_to_none)
         if job.prompts is not None:
-            _answer_prompts(virtual, model, job.prompts(), workload, step)
+            answers = _answer_prompts(virtual, model, job.prompts(), workload, step)
         if job.score is not None:
-            job.score()
+            job.score(model)
         for micro_batch in range(workload.accumulation):
             virtual.enter(Phase.INPUT, step)
             # As in a loop over a loader, the name passes to the host's batch first: the GPU's old one is free by then.
@@ -130,7 +130,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         if workload.training_loop is not TrainingLoop.HF_TRAINER:
             _empty_cache(workload, step + 1)
     _tell_host(steps, spread)
-    del shared
+    del shared, answers
     virtual.job_ends()
 
 
@@ -156,15 +156,19 @@ def _tell_host(steps: Steps, spread: Spread | None) -> None:
         spread.tell_host(steps.model, steps.optimizer)
 
 
-def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> None:
-    """The model generates what it will learn from: in eval mode, so that nothing is checkpointed and all is cached."""
+def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> Any:
+    """The model generates what it will learn from: in eval mode, so that nothing is checkpointed and all is cached.
+
+    What is kept of it until the next answers are there, if anything, is returned.
+    """
     autocast = AUTOCAST.get(workload.precision)
     model.eval()
     virtual.enter(Phase.INPUT, step)
     prompts = on_device(prompts, torch.device("cuda"), workload)
     with torch.no_grad(), torch.autocast("cuda", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-        generate(virtual, model, prompts, workload, step)
+        kept = generate(virtual, model, prompts, workload, step)
     model.train()
+    return kept
 
 
 def _share_with_vllm(virtual: VirtualGpu, share: float) -> torch.Tensor:

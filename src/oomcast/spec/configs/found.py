@@ -124,6 +124,7 @@ class Findings:
                 "reward": f"reward: {pair}; a head of one number",
                 "kto": f"kto: answers of full length; {beside}",
                 "grpo": "grpo: prompts and answers of full length",
+                "ppo": f"ppo: prompts and answers of full length; {beside}",
                 "rloo": f"rloo: prompts and answers of full length; {beside}",
             }[name]
         )

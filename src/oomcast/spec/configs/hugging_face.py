@@ -103,7 +103,7 @@ _HEADS_OF_SCRIPTS = {
     "run_classification": "sequence-classification", "run_ner": "token-classification",
     "run_qa": "question-answering", "run_mlm": "masked-lm", "run_clm": "causal-lm",
 }  # fmt: skip
-_OBJECTIVES = ("dpo", "orpo", "kto", "reward", "grpo", "rloo")
+_OBJECTIVES = ("dpo", "orpo", "kto", "reward", "grpo", "rloo", "ppo")
 
 
 def _by_script(found: Findings) -> None:
@@ -116,20 +116,20 @@ def _by_script(found: Findings) -> None:
         found.options["head"] = _HEADS_OF_SCRIPTS[name.removesuffix("_no_trainer")]
         return
     words = name.replace("-", "_").split("_")
-    if "ppo" in words:
-        raise BadInput(f"{script} trains two models at once (ppo), which is not offered; grpo and rloo are.")
     objective = next((one for one in _OBJECTIVES if any(word.startswith(one) for word in words)), None)
-    if objective in ("grpo", "rloo"):
+    if objective in ("grpo", "rloo", "ppo"):
         answering_of(found, found.data, objective)
     elif objective is not None and "objective" not in found.options:
         found.set_objective(objective)
 
 
 def answering_of(found: Findings, settings: Mapping[str, Any], objective: str) -> None:
-    """TRL's settings of GRPO and RLOO: lengths, how many answers are generated at once, who generates them."""
+    """TRL's settings of GRPO, RLOO and PPO: lengths, how many answers are generated at once, who generates them."""
     keys = ("max_prompt_length", "max_completion_length", "num_generations", "steps_per_generation", "beta", "use_vllm",
             "vllm_mode", "vllm_gpu_memory_utilization", "temperature", "reward_funcs", "reward_weights", "epsilon",
-            "num_iterations", "log_completions", "loss_type", "top_p", "top_k", "scale_rewards")  # fmt: skip
+            "num_iterations", "log_completions", "response_length", "num_mini_batches", "kl_coef", "num_ppo_epochs",
+            "missing_eos_penalty", "total_episodes", "sft_model_path", "loss_type", "top_p", "top_k",
+            "scale_rewards")  # fmt: skip
     found.without_effect(keys)
     options = found.options
     found.set_objective(objective)
@@ -138,8 +138,14 @@ def answering_of(found: Findings, settings: Mapping[str, Any], objective: str) -
     else:
         options["seq_len"] = _PROMPT_TOKENS
         found.assume(f"prompts have {_PROMPT_TOKENS} tokens, since the file does not say; --seq-len counts more")
-    options["new_tokens"] = as_count(settings.get("max_completion_length") or _ANSWER_TOKENS)
+    usual = _ANSWER_TOKENS_OF_PPO if objective == "ppo" else _ANSWER_TOKENS
+    options["new_tokens"] = as_count(settings.get("max_completion_length") or settings.get("response_length") or usual)
     batches = as_count(settings.get("steps_per_generation") or options.get("accumulation") or 1)
+    if objective == "ppo":
+        batches *= as_count(settings.get("num_mini_batches") or 1)
+        judge = found.take("reward_model_path")
+        if judge:
+            options["reward_model"] = str(judge)
     options["rollouts"] = as_count(options.get("batch_size", 8)) * batches
     if settings.get("beta") is not None:
         options["reference_model"] = as_number(settings["beta"]) > 0
@@ -151,8 +157,9 @@ def answering_of(found: Findings, settings: Mapping[str, Any], objective: str) -
             options["vllm_share"] = as_number(settings.get("vllm_gpu_memory_utilization") or _VLLM_SHARE)
 
 
-_PROMPT_TOKENS, _ANSWER_TOKENS, _VLLM_SHARE = 512, 256, 0.3
-"""Of TRL: what max_prompt_length was while it had it, max_completion_length, vllm_gpu_memory_utilization."""
+_PROMPT_TOKENS, _ANSWER_TOKENS, _VLLM_SHARE, _ANSWER_TOKENS_OF_PPO = 512, 256, 0.3, 53
+"""Of TRL: what max_prompt_length was while it had it, max_completion_length, vllm_gpu_memory_utilization, PPO's
+response_length."""
 
 
 def _spread(found: Findings) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from oomcast.spec import DataParallel, JobPhase, Objective, Parallel, Workload
+from oomcast.spec import DataParallel, JobPhase, Parallel, Workload
 
 from ..blocks import repeated_blocks
 
@@ -100,7 +100,7 @@ def _treats_layers_alike(workload: Workload) -> bool:
     if workload.parallel is not None and workload.parallel.data not in _LAYER_BY_LAYER:
         return False
     if (
-        workload.objective is Objective.GRPO
+        workload.objective.generates
         or workload.trained_layers is not None
         or not isinstance(workload.checkpointing, bool)
     ):

@@ -20,6 +20,7 @@ from oomcast.spec import JobKind, JobPhase, Objective, Workload
 from .equal_layers import EqualLayers, equal_layers, with_layers
 from .hf_inputs import make_batch
 from .loaded import LoadedJob
+from .ppo import PolicyAndValues, Ppo
 from .quantised import DTYPES, published_quantization
 from .tuned import tuned
 from .vision import import_library
@@ -101,10 +102,27 @@ def load_hf(name: str, workload: Workload, layers: int | None = None) -> LoadedJ
     said = _assumptions(config, model_class, sample, is_followed=workload.quantization is not None)
     loader = (lambda: (make_batch(config, model_class, one) for one in of_length)) if of_length else None
     job = LoadedJob(model, batch, loader=loader, prompts=prompts, assumptions=said)
-    if workload.reward_model is not None:
-        judge = _RewardModel(workload.reward_model, workload)
-        job = dataclasses.replace(job, frozen=judge.frozen, score=judge.score)
-    return tuned(job, workload, partial(model, all_layers))
+    judge_name = workload.reward_model or (name if workload.objective is Objective.PPO else None)
+    if judge_name is None:
+        return tuned(job, workload, partial(model, all_layers))
+    judge = _RewardModel(judge_name, workload)
+    job = tuned(dataclasses.replace(job, frozen=judge.frozen), workload, partial(model, all_layers))
+    if workload.objective is Objective.PPO:
+        return _with_values(job, judge)
+    return dataclasses.replace(job, score=judge.score)
+
+
+def _with_values(job: LoadedJob, judge: _RewardModel) -> LoadedJob:
+    """PPO: a model of values, which is built like the reward model, is trained beside the policy."""
+    tune, ppo = job.tune, job.loss
+    assert tune is not None
+    assert isinstance(ppo, Ppo)
+
+    def score(model: Any) -> None:
+        ppo.before_learning(model, judge.answers())
+        judge.score(model)
+
+    return dataclasses.replace(job, tune=lambda model: PolicyAndValues(tune(model), judge.built()), score=score)
 
 
 def _answers_and_prompts(
@@ -135,21 +153,27 @@ class _RewardModel:
             rollouts=None,
             vllm_share=None,
             reward_model=None,
+            kv_cache=None,
         )
         self.model_class = _model_class(transformers, config, _set_head(config, asked))
         self.config, self.asked = config, asked
         self.model: Any = None
 
+    def built(self) -> Any:
+        return self.model_class._from_config(self.config, dtype=DTYPES[self.asked.weights or "fp32"]).to("cuda")
+
     def frozen(self) -> Iterator[torch.nn.Module]:
-        made = self.model_class._from_config(self.config, dtype=DTYPES[self.asked.weights or "fp32"])
-        self.model = made.to("cuda").eval().requires_grad_(False)
+        self.model = self.built().eval().requires_grad_(False)
         yield self.model
 
-    def score(self) -> None:
+    def answers(self) -> dict[str, torch.Tensor]:
         batch = make_batch(self.config, self.model_class, self.asked)
-        inputs = {name: value.to("cuda") for name, value in batch.items() if name != "labels"}
+        return {name: value.to("cuda") for name, value in batch.items() if name != "labels"}
+
+    def score(self, policy: torch.nn.Module) -> None:
+        answers = self.answers()
         with torch.no_grad():
-            self.model(**inputs)
+            self.model(**answers)
 
 
 def _set_head(config: Any, workload: Workload) -> str | None:

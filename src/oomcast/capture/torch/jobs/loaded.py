@@ -36,8 +36,8 @@ class LoadedJob:
     """What the batches come from, where it matters how many of them it keeps on the GPU."""
     prompts: Callable[[], Any] | None = None
     """What the model answers before each step, where it learns from its own answers."""
-    score: Callable[[], None] | None = None
-    """Runs what tells how good the answers are, on the GPU, before they are learnt from."""
+    score: Callable[[nn.Module], None] | None = None
+    """Runs, on the GPU, what tells how good the model's answers are, before they are learnt from."""
     frozen: Callable[[], Iterable[nn.Module]] | None = None
     """Puts the models on the GPU that stand beside the trained one and are not trained."""
     load: Callable[[nn.Module], nn.Module] | None = None

@@ -19,6 +19,7 @@ from oomcast.errors import BadInput
 from oomcast.spec import Objective, Workload
 
 from .head_losses import fused_log_likelihoods
+from .ppo import Ppo
 
 __all__ = ["about_objective", "objective_of"]
 
@@ -32,6 +33,10 @@ _ENTROPY_ROWS = 128
 def about_objective(workload: Workload) -> Iterator[str]:
     """What an answer must say of it."""
     kind = workload.objective
+    if kind is Objective.PPO:
+        yield "ppo is TRL's up to 1.12: a model of values as large as the policy is trained beside it"
+        if workload.reward_model is None:
+            yield "the reward model is taken to be as large as the policy; --reward-model names another"
     if kind in _FUSED and workload.loss_chunks == 1:
         yield (
             "likelihoods are computed by TRL's fused head (1.16), in tiles of 4,096 tokens and 32,768 words"
@@ -49,6 +54,8 @@ def objective_of(workload: Workload, reference: Callable[[], nn.Module]) -> Call
         return _reward
     has_one = kind.has_reference if workload.reference_model is None else workload.reference_model
     frozen = _Reference(reference if workload.adapter is None else None) if has_one else None
+    if kind is Objective.PPO:
+        return Ppo(workload.new_tokens, frozen, _selected)
     is_fused = workload.fused_loss and kind in _FUSED and workload.loss_chunks == 1
     if kind.generates:
         return _Policy(kind, workload.new_tokens, frozen, is_fused)
