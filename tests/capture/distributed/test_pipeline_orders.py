@@ -96,6 +96,13 @@ def test_a_job_holds_what_a_script_holds(tmp_path: Path, layout: str, name: str,
     assert abs(job.peak_allocated - written.peak_allocated) <= 1.5 * MiB  # one of what is sent is 1 MiB
 
 
+def test_a_later_stage_that_recomputes_its_blocks_holds_less() -> None:
+    """What was received is there for the recomputation, too."""
+    answers = (ask("pp=4", rank=1, checkpointing=asked) for asked in (False, True))
+    whole, recomputed = (answer.peak_allocated - answer.breakdown["workspace"] for answer in answers)
+    assert recomputed < 0.6 * whole
+
+
 def test_the_ranks_have_their_stages() -> None:
     roles = [kind.role for kind in ask("pp=4,schedule=zbv").ranks]
     assert roles == [f"stages {number}, {9 - number} of 8" for number in (1, 2, 3, 4)]

@@ -145,6 +145,7 @@ class Part:
 
     def forward(self, run: Run, received: torch.Tensor | None) -> torch.Tensor:
         """What the stage sends, or the loss."""
+        # It stays until the next: a block that is recomputed in backward takes it again.
         self._received = received
         try:
             loss = run(self.model)
@@ -155,7 +156,7 @@ class Part:
             done.__traceback__ = None  # its frames would keep the activations
             return done.output
         finally:
-            self._received = self._output = None
+            self._output = None
 
 
 class _Stage(PipelineStage):
@@ -173,6 +174,12 @@ class _Stage(PipelineStage):
             group=group,
         )
         self._part, self._run = part, run
+
+    def _warmup_forward_vote(self, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
+        return torch.ones(1)  # all stages know the forms of what they receive and send, as this one does
+
+    def _warmup_backward_result(self, received_result: Any = None) -> torch.Tensor:
+        return torch.ones(1)
 
     def forward_maybe_with_nosync(self, *received: Any, **_: Any) -> Any:
         model = self._part.model

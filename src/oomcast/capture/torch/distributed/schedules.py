@@ -31,9 +31,14 @@ def torch_schedule(parallel: Parallel, stages: list[Any], micro_batches: int, **
     name = _CLASSES[parallel.schedule]
     if not hasattr(schedules, name):
         raise BadInput(f"schedule={parallel.schedule.value} needs a torch that has {name}; install a newer one.")
-    is_single = parallel.schedule is PipelineSchedule.ONE_FORWARD_ONE_BACKWARD
+    made = getattr(schedules, name)
+    if parallel.schedule is PipelineSchedule.ONE_FORWARD_ONE_BACKWARD:
+        # It wants as many micro-batches as there are stages, for the sake of the first of them.
+        schedule = made(stages[0], max(micro_batches, parallel.stages), **options)
+        schedule._n_microbatches = micro_batches
+        return schedule
     try:
-        return getattr(schedules, name)(stages[0] if is_single else stages, micro_batches, **options)
+        return made(stages, micro_batches, **options)
     except ValueError:
         rounds = micro_batches // parallel.pipeline
         raise BadInput(
@@ -64,7 +69,7 @@ def enough_micro_batches(parallel: Parallel, place: int, micro_batches: int) -> 
             "more."
         )
     if parallel.schedule is PipelineSchedule.ONE_FORWARD_ONE_BACKWARD:
-        return min(micro_batches, parallel.pipeline + 1)
+        return min(micro_batches, parallel.pipeline - place + 1)
     whole = _waiting(parallel, place, micro_batches)
     round_of = micro_batches // max(1, micro_batches // parallel.pipeline)
     for fewer in range(round_of, micro_batches - round_of, round_of):
