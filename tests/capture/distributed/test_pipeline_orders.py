@@ -40,11 +40,9 @@ SCRIPT = """
     count = world * pieces
     own = (rank, count - 1 - rank) if "ZBV" in name else range(rank, count, world)
     sent = torch.empty(4096, 64, device="meta", requires_grad=True)
+    forms = {} if sys.argv[3:] else {"input_args": (sent,), "output_args": (sent,)}
     parts = [nn.Sequential(*(Block() for _ in range(16 // count))).to(device) for _ in own]
-    stages = [
-        PipelineStage(part, number, count, device, input_args=(sent,), output_args=(sent,))
-        for part, number in zip(parts, own)
-    ]
+    stages = [PipelineStage(part, number, count, device, **forms) for part, number in zip(parts, own)]
     schedule = get_schedule_class(name)(stages if name != "1F1B" else stages[0], n, loss_fn=lambda out, _: out.sum())
     optimizer = torch.optim.SGD([p for part in parts for p in part.parameters()], lr=0.1)
     for step in range(2):
@@ -88,12 +86,25 @@ def ask(layout: str, device: str = f"{GPUS}xh100-80gb", job: Any = JOB, **option
 )
 def test_a_job_holds_what_a_script_holds(tmp_path: Path, layout: str, name: str, pieces: int, rank: int) -> None:
     """The script runs all sixteen micro-batches, the job those that tell what all hold."""
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    line = ["torchrun", "--nproc_per_node", str(GPUS), str(script), name, str(pieces)]
-    written = oomcast.run(line, device=f"{GPUS}xh100-80gb", rank=rank)
+    written = run_script(tmp_path, rank, name, str(pieces))
     job = ask(layout, rank=rank)
     assert abs(job.peak_allocated - written.peak_allocated) <= 1.5 * MiB  # one of what is sent is 1 MiB
+
+
+def run_script(folder: Path, rank: int, *words: str) -> Estimate:
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    line = ["torchrun", "--nproc_per_node", str(GPUS), str(script), *words]
+    return oomcast.run(line, device=f"{GPUS}xh100-80gb", rank=rank)
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("1F1B", "1"), ("Interleaved1F1B", "2")])
+def test_a_script_whose_stages_find_out_what_they_receive(tmp_path: Path, name: str, pieces: str) -> None:
+    """The first rank's own stages tell it; a later one waits for what it receives."""
+    named, found_out = (run_script(tmp_path, 0, name, pieces, *words) for words in ((), ("find-out",)))
+    assert found_out.peak_allocated == named.peak_allocated
+    with pytest.raises(oomcast.errors.BadInput, match="rank 1 waits in PipelineStage for the form of what stage 0"):
+        run_script(tmp_path, 1, name, pieces, "find-out")
 
 
 def test_a_later_stage_that_recomputes_its_blocks_holds_less() -> None:

@@ -175,12 +175,6 @@ class _Stage(PipelineStage):
         )
         self._part, self._run = part, run
 
-    def _warmup_forward_vote(self, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
-        return torch.ones(1)  # all stages know the forms of what they receive and send, as this one does
-
-    def _warmup_backward_result(self, received_result: Any = None) -> torch.Tensor:
-        return torch.ones(1)
-
     def forward_maybe_with_nosync(self, *received: Any, **_: Any) -> Any:
         model = self._part.model
         with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
