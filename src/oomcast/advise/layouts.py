@@ -140,8 +140,9 @@ class Layouts:
         The first stage of a pipeline keeps its share for as many micro-batches as there are stages, so all of a
         micro-batch's, and what stands before the blocks once for each: a longer pipeline keeps no less than a shorter
         one. Of a tensor-parallel group, each keeps its part at least. What recomputation leaves is known only of
-        captures. A pipeline's stage of FSDP has all of its blocks gathered, and its gradients whole. Gradients are there beside activations
-        where several micro-batches are summed, or where DDP's buckets hold them; else one comes as the other goes.
+        captures. A pipeline's stage of FSDP has all of its blocks gathered, and its gradients whole. Gradients are
+        there beside activations where several micro-batches are summed, or where DDP's buckets hold them; else one
+        comes as the other goes.
         """
         parallel, model = candidate.parallel, self._model
         if parallel.offload:
