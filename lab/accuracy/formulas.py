@@ -12,7 +12,7 @@ from typing import Any
 
 from .cases import Case
 
-__all__ = ["FORMULAS", "Transformer", "megatron_report", "transformer_of", "ultra_scale"]
+__all__ = ["FORMULAS", "Transformer", "deepspeed_zero2", "megatron_report", "transformer_of", "ultra_scale"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,18 @@ class Transformer:
     recomputes_attention: bool
 
     @property
-    def states(self) -> float:
-        """Bytes of the fullest rank: bf16 weights, fp32 gradients, and fp32 weights with Adam's two states."""
+    def parameters(self) -> float:
+        """Of the fullest rank, as tensor and pipeline parallelism leave them to it."""
         attention = 2 * self.width**2 * (1 + self.groups / self.heads)
         layer = attention + 2 * self.width * (self.inner * (1.5 if self.gated else 1.0) + 2)
         words = self.width * self.vocabulary
         own = layer * self.layers / self.pipeline + words * (1 + (self.untied and self.pipeline == 1))
-        return own / self.tensor * (6 + 12 / self.data if self.shares_optimizer else 18)
+        return own / self.tensor
+
+    @property
+    def states(self) -> float:
+        """Bytes of the fullest rank: bf16 weights, fp32 gradients, and fp32 weights with Adam's two states."""
+        return self.parameters * (6 + 12 / self.data if self.shares_optimizer else 18)
 
 
 def transformer_of(case: Case) -> Transformer | None:
@@ -113,7 +118,14 @@ def ultra_scale(run: Transformer) -> int:
     return round(run.states + run.length * run.micro_batch * run.width * run.layers * shared)
 
 
+def deepspeed_zero2(run: Transformer) -> int:
+    """`estimate_zero2_model_states_mem_needs` without offload (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py): 16-bit
+    weights, and 18 bytes of gradients, weights and states shared by the data-parallel GPUs; no activations."""
+    return round(run.parameters * (2 + 18 / run.data))
+
+
 FORMULAS: Mapping[str, Callable[[Transformer], int]] = {
     "megatron-report": megatron_report,
     "ultra-scale": ultra_scale,
+    "deepspeed-zero2": deepspeed_zero2,
 }

@@ -46,6 +46,13 @@ _COMMANDS = (
         180,
         2048,
     ),
+    _Command(
+        "a 70B model on 1,024 GPUs",
+        "estimate zoo:llama-3-70b --batch-size 1 --seq-len 8192 --precision amp-bf16 --checkpointing --steps 2 "
+        "--device 128x8xh100-80gb --parallel fsdp2,tp=8",
+        60,
+        2048,
+    ),
 )
 _EXPERTS = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 4096, "num_hidden_layers": 100,

@@ -40,6 +40,9 @@ def test_a_layout_is_read_and_written() -> None:
     assert str(Parallel.parse("fsdp,no-reshard")) == "fsdp,no-reshard"
     assert str(Parallel.parse("reduce-half,fsdp2")) == "fsdp2,reduce-half"
     assert layout.data_size(64) == 8
+    assert str(Parallel.parse("pp=4,schedule=interleaved")) == "pp=4,pieces=2,schedule=interleaved"
+    assert Parallel.parse("pp=4,schedule=zbv").stages_of(1) == (1, 6)
+    assert Parallel.parse("pp=4,schedule=interleaved,pieces=3").stages_of(1) == (1, 5, 9)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,15 @@ def test_a_layout_is_read_and_written() -> None:
         ("zero3,tp=2", "zero3 is offered by itself"),
         ("ddp,offload", "offload needs"),
         ("ddp,replicate=2", "replicate=N is about copies of shards"),
+        ("fsdp,tp=2,replicate=2", "fsdp is offered by itself"),
+        ("fsdp2,bucket-view", "static-graph and bucket-view are settings of DDP"),
+        ("zero2,nvme", "nvme is ZeRO-Infinity; write zero3,nvme"),
+        ("fsdp2,schedule=zbv", "schedule and pieces are about a pipeline; write them together with pp=N"),
+        ("pp=2,pieces=2", "1f1b has one stage for each GPU"),
+        ("pp=2,schedule=interleaved,pieces=1", "needs at least two pieces"),
+        ("pp=2,schedule=zbv,pieces=3", "zbv has two pieces of the model on each GPU"),
+        ("ddp,pp=2,schedule=zero-bubble", "which DDP does not see"),
+        ("pp=2,schedule=gpipe", "unknown way to be parallel 'schedule=gpipe'"),
         ("zero3,no-reshard", "no-reshard is about what FSDP gathers"),
         ("ddp,reduce-half", "reduce-half is about FSDP's mixed precision"),
         ("", "unknown way to be parallel"),

@@ -140,8 +140,9 @@ class Layouts:
         The first stage of a pipeline keeps its share for as many micro-batches as there are stages, so all of a
         micro-batch's, and what stands before the blocks once for each: a longer pipeline keeps no less than a shorter
         one. Of a tensor-parallel group, each keeps its part at least. What recomputation leaves is known only of
-        captures. A pipeline's stage of FSDP has all of its blocks gathered. Gradients are there beside activations
-        where several micro-batches are summed, or where DDP's buckets hold them; else one comes as the other goes.
+        captures. A pipeline's stage of FSDP has all of its blocks gathered, and its gradients whole. Gradients are
+        there beside activations where several micro-batches are summed, or where DDP's buckets hold them; else one
+        comes as the other goes.
         """
         parallel, model = candidate.parallel, self._model
         if parallel.offload:
@@ -152,14 +153,15 @@ class Layouts:
         stages, seen = self._seen.get((parallel.tensor, candidate.batch_size, candidate.checkpointing), (0, 0))
         if parallel.pipeline >= stages > 0:
             kept = max(kept, seen)
-        share = model.parameters / (parallel.tensor * parallel.pipeline)
+        share = gradients = model.parameters / (parallel.tensor * parallel.pipeline)
         gathered = 0.0
         if parallel.data is DataParallel.FSDP2:
             gathered = share * self._wide / 4 if parallel.pipeline > 1 else 0.0
             share /= parallel.data_size(self._world)
+            gradients = gradients if parallel.pipeline > 1 else share
         state = _ADAM if self._spec.workload.optimizer in (None, "adam", "adamw") else 0
         stay = candidate.accumulation > 1 or parallel.data is DataParallel.DDP
-        return share * (1 + state) + gathered + (share + kept if stay else max(share, kept))
+        return share * (1 + state) + gathered + (gradients + kept if stay else max(gradients, kept))
 
     def cost(self, candidate: Candidate) -> float:
         """Seconds of a step by the stated model."""

@@ -51,13 +51,15 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
     if _is_one_program(spec):
         return (KindOfRank(0, world_size, "every GPU"),)
     parallel = _layout(spec)
-    stages = parallel.pipeline
-    if stages == 1:
+    if parallel.pipeline == 1:
         return (KindOfRank(0, world_size, "every rank"),)
-    to_a_stage = world_size // stages
-    return tuple(
-        KindOfRank(stage * to_a_stage, to_a_stage, f"stage {stage + 1} of {stages}") for stage in range(stages)
-    )
+    to_a_place = world_size // parallel.pipeline
+
+    def role(place: int) -> str:
+        numbers = [str(stage + 1) for stage in parallel.stages_of(place)]
+        return f"stage{'s' * (len(numbers) > 1)} {', '.join(numbers)} of {parallel.stages}"
+
+    return tuple(KindOfRank(place * to_a_place, to_a_place, role(place)) for place in range(parallel.pipeline))
 
 
 def communicators(spec: Spec) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from .optimizers import (
     split_optimizer,
 )
 from .options import Flag, Kind, Option, Text, as_plain, option, options_of, read_description, takes_options
-from .parallel import DataParallel, Machines, Parallel, read_machines
+from .parallel import DataParallel, Machines, Parallel, PipelineSchedule, read_machines
 from .place import Effort, Place
 from .script import COMPILING_MAY_TAKE, SCRIPT_TIME_LIMIT, Launch, Script, read_launch
 from .spec import DESCRIPTIONS, SCRIPT_DESCRIPTIONS, Spec
@@ -46,6 +46,7 @@ __all__ = [
     "OptimizerKind",
     "Option",
     "Parallel",
+    "PipelineSchedule",
     "Place",
     "Precision",
     "Script",

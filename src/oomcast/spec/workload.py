@@ -234,7 +234,8 @@ class Workload:
         None,
         ParallelText(),
         help="how the job is spread over several GPUs (--device 8xh100-80gb): ddp, fsdp, fsdp2, zero1, zero2, zero3, "
-        "tp=N, pp=N, cp=N, ep=N, replicate=N, no-reshard, reduce-half, offload; several with commas, like fsdp2,tp=2",
+        "tp=N, pp=N, cp=N, ep=N, replicate=N, no-reshard, reduce-half, offload, nvme, static-graph, bucket-view, "
+        "schedule=interleaved|zero-bubble|zbv, pieces=N; several with commas, like fsdp2,tp=2",
         metavar="LAYOUT",
         left_out_by_default=True,
     )

@@ -74,6 +74,13 @@ def test_ddp_holds_the_gradients_twice(ddp: Estimate) -> None:
     assert close(ddp.breakdown["optimizer_state"], 2 * P)
 
 
+def test_ddp_whose_gradients_are_views_of_its_buckets_holds_them_once() -> None:
+    """Parameters, buckets, two states; in the step foreach's temporary."""
+    answer = ask("ddp,bucket-view,static-graph")
+    assert close(tensors(answer), 5 * P)
+    assert any("gradients are views of them, a static graph" in sentence for sentence in answer.assumptions)
+
+
 def test_an_answer_for_several_gpus_has_its_ranks(ddp: Estimate) -> None:
     assert [(kind.rank, kind.count, kind.role) for kind in ddp.ranks] == [(0, RANKS, "every rank")]
     assert ddp.ranks[0].device_total == ddp.device_total
@@ -116,6 +123,14 @@ def test_fsdp2_with_copies_holds_larger_shards() -> None:
 def test_fsdp2_that_does_not_reshard_holds_all_blocks_at_once() -> None:
     """When backward begins: states 3 P / N, all blocks gathered, one block's gradients and their buffer."""
     assert close(tensors(ask("fsdp2,no-reshard")), 3 * P / RANKS + P + 2 * B)
+
+
+@pytest.mark.parametrize(("layout", "strategy"), [("", "HYBRID_SHARD"), (",no-reshard", "HYBRID_SHARD_ZERO2")])
+def test_fsdp_with_copies_holds_larger_shards(layout: str, strategy: str) -> None:
+    answer = ask("fsdp,replicate=2" + layout)
+    assert close(answer.breakdown["parameter"], P / (RANKS // 2))
+    assert close(answer.breakdown["optimizer_state"], 2 * P / (RANKS // 2))
+    assert any(f"fsdp: {strategy}," in sentence for sentence in answer.assumptions)
 
 
 def test_fsdp_that_does_not_reshard_holds_more(fsdp: Estimate) -> None:
@@ -185,6 +200,20 @@ def test_zero_3_shards_the_parameters() -> None:
     answer = ask("zero3")
     assert close(tensors(answer), 5 * P / RANKS + BUCKET + P + 6 * B)
     assert close(answer.breakdown["optimizer_state"], 2 * P / RANKS)
+
+
+@deepspeed
+def test_zero_tells_what_its_host_holds() -> None:
+    """Each rank puts off its part of the parameters, the masters, the gradients and two states, all in fp32;
+    ZeRO-Infinity has the same on the GPU."""
+    offloaded, on_disks = ask("zero3,offload"), ask("zero3,nvme")
+    (sentence,) = (text for text in offloaded.assumptions if text.startswith("offload:"))
+    found = re.search(r"the host of 8 ranks holds ([\d.]+) GiB", sentence)
+    assert found is not None
+    assert close(float(found[1]) * 1024 * MiB, 5 * P)
+    assert on_disks.peak_allocated == offloaded.peak_allocated
+    (sentence,) = (text for text in on_disks.assumptions if text.startswith("nvme:"))
+    assert "pinned buffers on the host" in sentence
 
 
 @pytest.mark.parametrize(
@@ -282,8 +311,9 @@ def test_stages_that_have_the_embedding_or_the_head_have_a_block_less() -> None:
 
 
 def test_a_stage_of_fsdp2_is_cast_by_fsdp2_alone() -> None:
-    """Shards in fp32 with two states, one block's gradients and their buffer, all blocks of the stage gathered; what is
-    received, 4 rows of 1,024 numbers for each micro-batch, comes in 16 bits. There is no autocast beside it."""
+    """Shards in fp32 with two states, all blocks of the stage gathered, its gradients summed whole in fp32 until the
+    last micro-batch, and one block's in 16 bits; what is received, 4 rows of 1,024 numbers for each micro-batch, comes
+    in 16 bits. There is no autocast beside it."""
 
     def loss_in_16_bits(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         assert not torch.is_autocast_enabled("cuda")
@@ -304,14 +334,15 @@ def test_a_stage_of_fsdp2_is_cast_by_fsdp2_alone() -> None:
         for count in (2, 22)
     )
     shard = P / 2 / RANKS
-    assert close(tensors(few), 3 * shard + P / 2 / 2 + B / 2 + B)
-    assert many.peak_allocated - few.peak_allocated == 20 * 4 * WIDTH * 2
+    assert close(tensors(few), 3 * shard + P / 2 / 2 + P / 2 + B / 2)
+    # One micro-batch more is run, with a loss of its own.
+    assert abs(many.peak_allocated - few.peak_allocated - 20 * 4 * WIDTH * 2) <= 512
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"parallel": "pp=3", "device": "3xh100-80gb"}, "pp=3 does not divide the 8 blocks"),
+        ({"parallel": "pp=3", "device": "3xh100-80gb"}, "a pipeline of 3 stages does not divide the 8 blocks"),
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
         ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
         ({"parallel": "cp=3,pp=2", "device": "6xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
@@ -384,10 +415,11 @@ def test_context_parallelism_within_a_pipeline(stage: int) -> None:
 
 
 def test_micro_batches_of_a_pipeline_that_repeat_others_add_their_buffers_alone() -> None:
-    """Each stage of two receives into a buffer for each micro-batch; 4 rows of 1,024 numbers take 16 KiB."""
+    """Each stage of two receives into a buffer for each micro-batch; 4 rows of 1,024 numbers take 16 KiB. The first one
+    has its input of all, too."""
     few, many = (ask("pp=2", device="2xh100-80gb", accumulation=count) for count in (3, 23))
-    for short, long in zip(few.ranks, many.ranks, strict=True):
-        assert long.peak_allocated - short.peak_allocated == 20 * 4 * WIDTH * 4
+    for short, long, kinds in zip(few.ranks, many.ranks, (2, 1), strict=True):
+        assert long.peak_allocated - short.peak_allocated == kinds * 20 * 4 * WIDTH * 4
     assert any("3 of the 23 micro-batches are followed" in sentence for sentence in many.assumptions)
 
 

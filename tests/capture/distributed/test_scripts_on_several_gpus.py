@@ -196,3 +196,38 @@ for _ in range(3):
 """)
     answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb", rank=0)
     assert answer.breakdown["parameter"] == rows * 1024 * 4
+
+
+SYMMETRIC = """
+import os, torch, torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric
+from torch import nn
+
+device = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(device)
+dist.init_process_group("nccl")
+own = symmetric.empty(16 * 2**20, dtype=torch.float32, device=f"cuda:{device}")
+handle = symmetric.rendezvous(own, dist.group.WORLD)
+assert (handle.rank, handle.world_size) == (dist.get_rank(), 4)
+assert handle.get_buffer(1, (4, 8), torch.bfloat16).shape == (4, 8)
+workspace = symmetric.get_symm_mem_workspace(dist.group.WORLD.group_name, 32 * 2**20)
+workspace.barrier()
+model = nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 8, device=device)).sum().backward()
+    torch.ops.symm_mem.one_shot_all_reduce(own, "sum", dist.group.WORLD.group_name)
+    optimizer.step()
+"""
+
+
+def test_symmetric_memory_is_counted_and_told(tmp_path: Path) -> None:
+    """A buffer of 64 MiB, its sum in a tensor of its own, and a workspace of 32 MiB; other ranks' buffers are not held
+    here."""
+    script = tmp_path / "train.py"
+    script.write_text(SYMMETRIC)
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xh100-80gb", rank=1)
+    tensors = answer.peak_allocated - answer.breakdown["workspace"]
+    assert abs(tensors - (64 + 64 + 32) * MiB) < MiB
+    assert any("symmetric memory is counted" in sentence for sentence in answer.assumptions)

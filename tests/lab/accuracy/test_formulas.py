@@ -8,7 +8,7 @@ import json
 import pytest
 
 from lab.accuracy.cases import Case, Measure
-from lab.accuracy.formulas import Transformer, megatron_report, transformer_of, ultra_scale
+from lab.accuracy.formulas import Transformer, deepspeed_zero2, megatron_report, transformer_of, ultra_scale
 from oomcast.spec import Script
 
 SMALL = Transformer(
@@ -35,6 +35,13 @@ def test_what_megatron_reports() -> None:
 def test_the_ultra_scale_formula_counts_the_scores() -> None:
     assert ultra_scale(SMALL) == 18 * PARAMETERS + 100 * 100 * 4 * (34 + 25)
     assert ultra_scale(dataclasses.replace(SMALL, recomputes_attention=True)) == 18 * PARAMETERS + 100 * 100 * 4 * 34
+
+
+def test_what_deepspeed_estimates_for_stage_2() -> None:
+    """On four GPUs; its own function gives the same, where it is installed."""
+    assert deepspeed_zero2(SMALL) == PARAMETERS * (2 + 18 / 4)
+    own = pytest.importorskip("deepspeed.runtime.zero.stage_1_and_2")
+    assert deepspeed_zero2(SMALL) == own.estimate_zero2_model_states_mem_needs(PARAMETERS, 4, cpu_offload=False)[1]
 
 
 @pytest.mark.parametrize("more", [{}, {"num_experts": 8}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +24,7 @@ from .offloading import OffloadedActivations
 from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
 
 if TYPE_CHECKING:
-    from .distributed import Spread, Stage
+    from .distributed import Pipeline, Spread
 
 __all__ = [
     "AUTOCAST",
@@ -56,7 +57,7 @@ class _PlainSteps:
     model: nn.Module
     optimizer: Any
     scaler: torch.amp.GradScaler
-    stage: Stage | None = None
+    pipeline: Pipeline | None = None
     """Of a pipeline, where the model is cut into stages."""
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -80,9 +81,9 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
 
     batches, answers = job.batches(), None
-    if isinstance(steps, _PlainSteps) and steps.stage is not None:
+    if isinstance(steps, _PlainSteps) and steps.pipeline is not None:
         assert spread is not None
-        _run_stage(virtual, job, workload, steps, steps.stage, spread)
+        _run_pipeline(virtual, job, workload, steps, steps.pipeline, spread)
         _tell_host(steps, spread)
         virtual.job_ends()
         return
@@ -151,9 +152,13 @@ def _empty_cache(workload: Workload, steps_done: int) -> None:
 
 
 def _tell_host(steps: Steps, spread: Spread | None) -> None:
-    """What was put off to the host's memory is told, where torch's own wrappers did it."""
-    if spread is not None and isinstance(steps, _PlainSteps):
+    """What was put off to the host's memory is told."""
+    if spread is None or not spread.parallel.offload:
+        return
+    if isinstance(steps, _PlainSteps):
         spread.tell_host(steps.model, steps.optimizer)
+    else:
+        spread.tell_host_of_engine(steps)
 
 
 def _answer_prompts(virtual: VirtualGpu, model: nn.Module, prompts: Any, workload: Workload, step: int) -> Any:
@@ -197,59 +202,73 @@ def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: S
         steps = spread.engine(model, lambda: _optimizer(virtual, job, workload, model), workload)
         virtual.adopt_model(model)
         return steps
-    stage = None if spread is None else spread.stage(model, lambda whole: _loss(job, whole, spread.sample(job.batch())))
-    model = put_on_gpu(virtual, model, workload) if spread is None else spread.place(model, job.tensor_parallel_plan)
-    if spread is not None:
+    pipeline = None
+    if spread is None:
+        model = put_on_gpu(virtual, model, workload)
+    else:
+        pipeline = spread.pipeline(model, lambda whole: _loss(job, whole, spread.sample(job.batch())))
+        model = _spread_out(job, model, spread, pipeline)
         virtual.adopt_model(model)
     optimizer = _optimizer(virtual, job, workload, model)
     scaler = torch.amp.GradScaler("cuda", enabled=workload.precision is Precision.AMP_FP16)
-    return _PlainSteps(compile_model(model, workload), optimizer, scaler, stage)
+    if pipeline is not None:
+        pipeline.put(lambda part: compile_model(part, workload))
+    else:
+        model = compile_model(model, workload)
+    return _PlainSteps(model, optimizer, scaler, pipeline)
+
+
+def _spread_out(job: LoadedJob, model: nn.Module, spread: Spread, pipeline: Pipeline | None) -> nn.Module:
+    if pipeline is None:
+        return spread.place(model, job.tensor_parallel_plan)
+    return pipeline.put(lambda part: spread.place(part, job.tensor_parallel_plan))
 
 
 def _loss(job: LoadedJob, model: nn.Module, batch: Any) -> torch.Tensor:
     return job.loss(model, batch) if job.loss is not None else loss_of(run_model(model, batch), batch)
 
 
-def _run_stage(
-    virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _PlainSteps, stage: Stage, spread: Spread
+def _run_pipeline(
+    virtual: VirtualGpu, job: LoadedJob, workload: Workload, steps: _PlainSteps, pipeline: Pipeline, spread: Spread
 ) -> None:
-    """The loop of one stage of a pipeline: micro-batches are those whose gradients are summed."""
+    """The loop of one rank of a pipeline: micro-batches are those whose gradients are summed."""
     device = torch.device("cuda")
     autocast = None if spread.mixes_by_itself else AUTOCAST.get(workload.precision)
     micro_batches = workload.accumulation
     if micro_batches == 1:
-        micro_batches = stage.count
+        micro_batches = pipeline.parallel.pipeline
         virtual.ledger.assume(f"{micro_batches} micro-batches of batch-size samples, as --accumulation does not say")
-    if micro_batches < stage.count:
-        raise BadInput(
-            f"pp={stage.count} needs at least as many micro-batches (1F1B); give --accumulation {stage.count} or more."
-        )
-    run = stage.micro_batches_to_run(micro_batches)
+    run = pipeline.micro_batches_to_run(micro_batches)
     if run < micro_batches:
         virtual.ledger.assume(f"{run} of the {micro_batches} micro-batches are followed; the others repeat them")
     batches = job.batches()
     loaded: list[Any] = []
+    used: Counter[nn.Module] = Counter()
 
     def load() -> Any:
         batch = on_device(next(batches), device, workload)
         virtual.label(batch, Category.INPUT)
         return batch
 
-    def forward() -> torch.Tensor:
-        batch = loaded.pop(0) if loaded else load()
+    def forward(model: nn.Module) -> torch.Tensor:
+        batch = loaded[used[model]] if loaded else load()
+        used[model] += 1
         virtual.enter(Phase.FORWARD)
         with torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext():
-            loss = _loss(job, steps.model, batch)
+            loss = _loss(job, model, batch)
             _check_loss(loss)
             return loss / micro_batches
 
+    # Sequences are cut from a step's first forward to its last backward: all micro-batches are there by then.
+    ahead = micro_batches if pipeline.takes_batches else run * spread.cuts_sequences
+    group = spread.mesh()["pp"].get_group()
     for step in range(workload.steps):
         virtual.enter(Phase.FORWARD, step)
         steps.zero_grad(workload.set_to_none)
-        # Sequences are cut from a step's first forward to its last backward: all micro-batches are there by then.
-        loaded[:] = [load() for _ in range(run)] if spread.cuts_sequences else []
+        used.clear()
+        loaded[:] = [load() for _ in range(ahead)]
         with spread.sequences(loaded):
-            stage.step(micro_batches, forward, None)
+            pipeline.step(micro_batches, forward, group)
         steps.step()
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .pipeline import Stage
+from .pipeline import Pipeline
 from .spreading import Spread
 from .world import Membership, World, join_world
 
-__all__ = ["Membership", "Spread", "Stage", "World", "join_world"]
+__all__ = ["Membership", "Pipeline", "Spread", "World", "join_world"]

@@ -1,29 +1,34 @@
-"""One stage of a pipeline: its own blocks of the model, and torch's 1F1B order of micro-batches.
+"""The stages of a pipeline that one GPU has: their own blocks of the model, run by torch's own pipelining.
 
 The blocks are divided evenly, or, where that cannot be, so that what stands before them and what follows each count as
 a block, as torchtitan does it (`own_blocks`). What stands before them (embeddings) is the first stage's, what follows
 (norm, head) the last one's; the others get hollow modules in their place. The model's own forward runs: on a later
 stage, the first own block takes a received buffer instead of its input; on an earlier one, the forward ends after the
-last own block. As in
-`torch.distributed.pipelining`, a stage has a buffer to receive into for each micro-batch, for activations and for
-gradients, and keeps up to (stages - its number) micro-batches in flight.
+last own block. All else is torch's: its stages have the buffers and talk to their neighbours, its schedules run them
+(`torch.distributed.pipelining`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
 from ....errors import BadInput
+from ....spec import Parallel
 from ..blocks import repeated_blocks
+from .schedules import enough_micro_batches, keeps_what_it_sends, torch_schedule
 
-__all__ = ["Stage", "cut_stages", "own_blocks"]
+__all__ = ["Part", "Pipeline", "cut_stages", "own_blocks"]
+
+Run = Callable[[nn.Module], torch.Tensor]
 
 
 class _StageDone(Exception):
@@ -104,8 +109,8 @@ class _PassedBlock(nn.Module):
         return (hidden,) if self.in_tuple else hidden
 
 
-class Stage:
-    """The model of one stage, and how a step goes through it."""
+class Part:
+    """The model of one stage, and how it runs a micro-batch."""
 
     def __init__(
         self, model: nn.Module, number: int, count: int, seen: _Seen, first_block: nn.Module, blocks: int
@@ -116,72 +121,128 @@ class Stage:
         """How, in words."""
         if blocks % count:
             self.divided = "the first and the last stage have a block less than the others"
-        self._form = _Form(*seen.hidden)
+        self.form = _Form(*seen.hidden)
+        """Of what is received and sent."""
         self._received: torch.Tensor | None = None
-        self._buffers: list[torch.Tensor] = []
-        self._gradients: list[torch.Tensor] = []
+        self._output: Any = None
         if number > 0:
             first_block.register_forward_pre_hook(self._take_received, with_kwargs=True)
+        if number == count - 1:
+            model.register_forward_hook(self._note_output)
 
     def _take_received(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if args:
             return (self._received, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": self._received}
 
-    def micro_batches_to_run(self, micro_batches: int) -> int:
-        """How many of them tell what all hold: those in flight at once, and one that takes the place of another."""
-        return min(micro_batches, self.count - self.number + 1)
+    def _note_output(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._output = output
 
-    def step(self, micro_batches: int, forward: Callable[[], torch.Tensor], group: Any) -> None:
-        """The micro-batches of a step in 1F1B order; `forward` runs the next one and returns its loss.
+    @property
+    def neighbours(self) -> int:
+        return (self.number > 0) + (self.number < self.count - 1)
 
-        There are buffers for all of them; those that only repeat what others did before are not run.
-        """
-        if not self._buffers:
-            self._make_buffers(micro_batches)
-        waiting: list[tuple[int, torch.Tensor]] = []
-        started = 0
-
-        def start() -> None:
-            nonlocal started
-            waiting.append((started, self._forward(started, forward, group)))
-            started += 1
-
-        micro_batches = self.micro_batches_to_run(micro_batches)
-        for _ in range(min(micro_batches, self.count - self.number)):
-            start()
-        while waiting:
-            self._backward(*waiting.pop(0), group)
-            if started < micro_batches:
-                start()
-
-    def _make_buffers(self, micro_batches: int) -> None:
-        def buffers() -> list[torch.Tensor]:
-            return [torch.empty(self._form.shape, dtype=self._form.dtype, device="cuda") for _ in range(micro_batches)]
-
-        if self.number > 0:
-            self._buffers = buffers()
-        if self.number < self.count - 1:
-            self._gradients = buffers()
-
-    def _forward(self, place: int, forward: Callable[[], torch.Tensor], group: Any) -> torch.Tensor:
-        if self.number > 0:
-            self._received = self._buffers[place].detach().requires_grad_()
-            dist.recv(self._received, group=group, group_src=self.number - 1)
+    def forward(self, run: Run, received: torch.Tensor | None) -> torch.Tensor:
+        """What the stage sends, or the loss."""
+        # It stays until the next: a block that is recomputed in backward takes it again.
+        self._received = received
         try:
-            output = forward()
+            loss = run(self.model)
+            # torch's stage keeps what its module returns, which is not the loss, as long as a micro-batch is under way.
+            loss.output_of_stage = self._output  # type: ignore[attr-defined]
+            return loss
         except _StageDone as done:
-            output = done.output
             done.__traceback__ = None  # its frames would keep the activations
-            dist.send(output.detach(), group=group, group_dst=self.number + 1)
-        return output
+            return done.output
+        finally:
+            self._output = None
 
-    def _backward(self, place: int, output: torch.Tensor, group: Any) -> None:
-        if self.number == self.count - 1:
-            output.backward()
-        else:
-            dist.recv(self._gradients[place], group=group, group_src=self.number + 1)
-            torch.autograd.backward([output], [self._gradients[place]])
+
+class _Stage(PipelineStage):
+    """torch's stage, whose forward is the job's: it calls the model itself, with a batch that it has."""
+
+    def __init__(self, part: Part, run: Run, group: Any) -> None:
+        sent = torch.empty(part.form.shape, dtype=part.form.dtype, device="meta", requires_grad=True)
+        super().__init__(
+            part.model,
+            part.number,
+            part.count,
+            torch.device("cuda", torch.cuda.current_device()),
+            input_args=(sent,) if part.number > 0 else (),
+            output_args=(sent,),
+            group=group,
+        )
+        self._part, self._run = part, run
+
+    def forward_maybe_with_nosync(self, *received: Any, **_: Any) -> Any:
+        model = self._part.model
+        with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
+            return self._part.forward(self._run, *received or (None,))
+
+
+def _loss_of_stage(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own: a schedule keeps the losses of a step."""
+    return output * 1
+
+
+class Pipeline:
+    """The stages that this rank has, and how a step goes through them."""
+
+    def __init__(self, parallel: Parallel, place: int, parts: list[Part]) -> None:
+        self.parallel, self.place = parallel, place
+        self._parts = parts
+        self._schedule: Any = None
+        self._run_of_job: Run | None = None
+        self._further: list[torch.Tensor] = []
+
+    @property
+    def divided(self) -> str:
+        return self._parts[0].divided
+
+    def put(self, place: Callable[[nn.Module], nn.Module]) -> nn.Module:
+        """Each stage's model is replaced by what `place` makes of it; what is returned has the parameters of all."""
+        for part in self._parts:
+            part.model = place(part.model)
+        models = [part.model for part in self._parts]
+        return models[0] if len(models) == 1 else nn.ModuleList(models)
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether torch is handed a whole batch at once, as input of the first stage."""
+        return any(part.number == 0 for part in self._parts)
+
+    def micro_batches_to_run(self, micro_batches: int) -> int:
+        return enough_micro_batches(self.parallel, self.place, micro_batches)
+
+    def step(self, micro_batches: int, run: Run, group: Any) -> None:
+        """The micro-batches of a step; `run` takes the next batch through a stage's model and returns its loss.
+
+        Those that only repeat what others did before are not run, but what is held for them is there.
+        """
+        run_here = self.micro_batches_to_run(micro_batches)
+        if self._schedule is None:
+            self._hold_for(micro_batches - run_here)
+            stages = [_Stage(part, lambda model: self._call(model), group) for part in self._parts]
+            self._schedule = torch_schedule(self.parallel, stages, run_here, loss_fn=_loss_of_stage)
+        self._run_of_job = run
+        try:
+            self._schedule.step(target=torch.empty(run_here), return_outputs=False)
+        except RuntimeError as error:
+            # torch says which stage failed; why is what it was raised from.
+            raise error.__cause__ or error from None
+        finally:
+            self._run_of_job = None
+
+    def _call(self, model: nn.Module) -> torch.Tensor:
+        assert self._run_of_job is not None
+        return self._run_of_job(model)
+
+    def _hold_for(self, further: int) -> None:
+        """For each of the micro-batches that are not run: its buffers, and what was sent of it, if that is kept."""
+        times = 2 if keeps_what_it_sends(self.parallel) else 1
+        for part in self._parts:
+            for _ in range(further * part.neighbours * times):
+                self._further.append(torch.empty(part.form.shape, dtype=part.form.dtype, device="cuda"))
 
 
 def own_blocks(blocks: int, number: int, count: int) -> range:
@@ -192,13 +253,15 @@ def own_blocks(blocks: int, number: int, count: int) -> range:
         return range(number * blocks // count, (number + 1) * blocks // count)
     to_a_stage, rest = divmod(blocks + 2, count)
     if rest or to_a_stage < 2:
-        raise BadInput(f"pp={count} does not divide the {blocks} blocks of the model; choose a divisor.")
+        raise BadInput(
+            f"a pipeline of {count} stages does not divide the {blocks} blocks of the model; choose a divisor."
+        )
     return range(max(number * to_a_stage - 1, 0), min((number + 1) * to_a_stage - 1, blocks))
 
 
 def cut_stages(
     model: nn.Module, number: int, count: int, run: Callable[[nn.Module], Any], cast: torch.dtype | None = None
-) -> Stage:
+) -> Part:
     """Keep what belongs to a stage. `run` calls the whole model, still on the host, on a batch; `cast` is the type in
     which the blocks will work, where their wrapper casts them."""
     blocks = repeated_blocks(model)
@@ -221,7 +284,7 @@ def cut_stages(
                 setattr(parent, name, hollow[id(child)])
     if cast is not None:
         seen = seen.in_type(cast)
-    return Stage(model, number, count, seen, blocks[own.start], len(blocks))
+    return Part(model, number, count, seen, blocks[own.start], len(blocks))
 
 
 def _held(module: nn.Module) -> frozenset[str]:

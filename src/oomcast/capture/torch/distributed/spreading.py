@@ -8,6 +8,7 @@ instead of autocast.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -33,19 +34,32 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
 from ....errors import BadInput
-from ....spec import DataParallel, Parallel, Precision, Workload
+from ....spec import DataParallel, Parallel, PipelineSchedule, Precision, Workload
 from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences, shapes_of_parts
 from .expert_parallel import share_experts
-from .pipeline import Stage, cut_stages
+from .pipeline import Pipeline, cut_stages
 from .tensor_parallel import cut_tensors
 from .world import World
 
 __all__ = ["Spread"]
 
 _HALF = {Precision.AMP_BF16: torch.bfloat16, Precision.AMP_FP16: torch.float16}
+_STRATEGIES = {
+    (False, False): ShardingStrategy.FULL_SHARD,
+    (False, True): ShardingStrategy.SHARD_GRAD_OP,
+    (True, False): ShardingStrategy.HYBRID_SHARD,
+    (True, True): ShardingStrategy._HYBRID_SHARD_ZERO2,
+}
+"""Whether there are copies of the shards, and whether what is gathered stays until backward → FSDP's name for it."""
+_ORDERS = {
+    PipelineSchedule.ONE_FORWARD_ONE_BACKWARD: "1F1B",
+    PipelineSchedule.INTERLEAVED: "interleaved 1F1B",
+    PipelineSchedule.ZERO_BUBBLE: "zero bubble, as torch's ScheduleInterleavedZeroBubble",
+    PipelineSchedule.ZBV: "zero bubble in a V, as torch's ScheduleZBVZeroBubble",
+}
 
 
 @dataclass(frozen=True)
@@ -110,15 +124,25 @@ class Spread:
         }
         return init_device_mesh("cuda", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
-    def stage(self, model: nn.Module, run: Callable[[nn.Module], Any]) -> Stage | None:
-        """This rank's stage of the pipeline, if there is one; the model has then only that stage's parts."""
-        count = self.parallel.pipeline
-        if count == 1:
+    def pipeline(self, model: nn.Module, run: Callable[[nn.Module], Any]) -> Pipeline | None:
+        """This rank's stages of the pipeline, if there is one; the model has then only the parts of the first."""
+        parallel = self.parallel
+        if parallel.pipeline == 1:
             return None
-        number = self.world.rank // (self.world.size // count)
-        stage = cut_stages(model, number, count, run, _HALF.get(self.precision) if self.mixes_by_itself else None)
-        self.assume(f"pp={count}: {stage.divided}, the order of micro-batches is 1F1B")
-        return stage
+        place = self.world.rank // (self.world.size // parallel.pipeline)
+        numbers = parallel.stages_of(place)
+        models = [*(copy.deepcopy(model) for _ in numbers[1:]), model]
+        cast = _HALF.get(self.precision) if self.mixes_by_itself else None
+        parts = [
+            cut_stages(part, number, parallel.stages, run, cast) for part, number in zip(models, numbers, strict=True)
+        ]
+        pipeline = Pipeline(parallel, place, parts)
+        pieces = f", {len(parts)} of {parallel.stages} stages on each GPU" if len(parts) > 1 else ""
+        self.assume(
+            f"pp={parallel.pipeline}: {pipeline.divided}{pieces}, the order of micro-batches is "
+            f"{_ORDERS[parallel.schedule]}"
+        )
+        return pipeline
 
     def place(self, model: nn.Module, plan_of_job: Callable[[nn.Module], Any] | None = None) -> nn.Module:
         """The model on this rank's GPU, wrapped."""
@@ -133,7 +157,7 @@ class Spread:
             experts = share_experts(model, mesh["ep"], mesh["tp"], self.know) if self.parallel.expert > 1 else []
             return self._fsdp2(model, mesh, unbuilt, experts)
         if data is DataParallel.FSDP:
-            return self._fsdp(model)
+            return self._fsdp(model, mesh)
         if self.parallel.tensor > 1:
             # Buckets and foreach kernels take no mix of DTensors and others: each rank's own parts as plain tensors.
             _pre_dp_module_transform(model)
@@ -172,9 +196,18 @@ class Spread:
         return shapes_of_parts(self.parallel.context, batch) if self.cuts_sequences else batch
 
     def _ddp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        self.assume("ddp: torch's defaults (buckets of 25 MiB, gradients copied into them and back)")
+        how = (
+            "gradients are views of them"
+            if self.parallel.gradients_in_buckets
+            else "gradients copied into them and back"
+        )
+        self.assume(f"ddp: buckets of 25 MiB, {how}" + ", a static graph" * self.parallel.static_graph)
         return DistributedDataParallel(
-            model, device_ids=[self.world.local_rank], process_group=self._copies(mesh).get_group()
+            model,
+            device_ids=[self.world.local_rank],
+            process_group=self._copies(mesh).get_group(),
+            static_graph=self.parallel.static_graph,
+            gradient_as_bucket_view=self.parallel.gradients_in_buckets,
         )
 
     def _copies(self, mesh: DeviceMesh) -> DeviceMesh:
@@ -236,23 +269,31 @@ class Spread:
 
     def tell_host(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """After the last step: what the ranks of a node hold on their host, where `offload` put it there."""
-        if not self.parallel.offload:
-            return
         parameters = list(model.parameters())
         states = (value for state in optimizer.state.values() for value in state.values())
         # A gradient is as large as its parameter; the last ones may have been let go.
-        held = 2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states))
+        self._tell_held(2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states)))
+
+    def tell_host_of_engine(self, steps: Steps) -> None:
+        """The same where DeepSpeed puts it there."""
+        from .zero import DeepSpeedSteps
+
+        assert isinstance(steps, DeepSpeedSteps)
+        self._tell_held(steps.bytes_on_host())
+
+    def _tell_held(self, on_host: int) -> None:
         ranks = min(self.world.gpus_per_node, self.world.size)
         self.assume(
-            f"offload: the host of {ranks} ranks holds {format_bytes(ranks * held)} of parameters, gradients and "
+            f"offload: the host of {ranks} ranks holds {format_bytes(ranks * on_host)} of parameters, gradients and "
             "optimizer states, beside what the processes themselves take"
         )
 
-    def _fsdp(self, model: nn.Module) -> nn.Module:
+    def _fsdp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         half = _HALF.get(self.precision)
         kinds = {type(block) for block in self._units(model)}
-        strategy = ShardingStrategy.SHARD_GRAD_OP if self.parallel.keeps_gathered else ShardingStrategy.FULL_SHARD
-        self.assume(f"fsdp: {strategy.name}, each repeated block a unit, use_orig_params" + self._mixing)
+        has_copies = self.parallel.replicate > 1
+        strategy = _STRATEGIES[has_copies, self.parallel.keeps_gathered]
+        self.assume(f"fsdp: {strategy.name.lstrip('_')}, each repeated block a unit, use_orig_params" + self._mixing)
         return FullyShardedDataParallel(
             model,
             sharding_strategy=strategy,
@@ -261,6 +302,7 @@ class Spread:
             cpu_offload=CPUOffload(offload_params=True) if self.parallel.offload else None,
             device_id=torch.device("cuda", self.world.local_rank),
             use_orig_params=True,
+            device_mesh=mesh["replicate", "shard"] if has_copies else None,
         )
 
 

@@ -25,6 +25,8 @@ from ..operators import RULES
 from ..patches import Patches
 from .collectives import COLLECTIVES, telling_sums
 from .sharding import install_quick_sharding
+from .stage_forms import install_stage_forms
+from .symmetric_memory import install_symmetric_memory
 
 __all__ = ["Membership", "World", "join_world"]
 
@@ -97,6 +99,8 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
         _install_group(patches, world, membership)
         _install_objects(patches, world)
         install_quick_sharding(patches)
+        install_symmetric_memory(patches, virtual.ledger.assume)
+        install_stage_forms(patches, world.rank, virtual.ledger.assume)
         yield membership
 
 

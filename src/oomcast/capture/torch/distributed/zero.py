@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from ....errors import BadInput
 from ....spec import Parallel, Precision, Workload
+from ....units import format_bytes
 
 __all__ = ["DeepSpeedSteps", "deepspeed_configuration"]
 
@@ -34,6 +35,8 @@ class DeepSpeedSteps:
     ) -> DeepSpeedSteps:
         deepspeed = _import_deepspeed()
         assume(f"{parallel}: DeepSpeed {deepspeed.__version__} with its defaults")
+        if parallel.nvme:
+            assume(_about_disks(model, parallel, workload))
         engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer(), config=deepspeed_configuration(workload, parallel)
         )
@@ -49,12 +52,47 @@ class DeepSpeedSteps:
     def step(self) -> None:
         self.model.step()
 
+    def bytes_on_host(self) -> int:
+        """What the engine keeps there: each tensor once, however many refer to it."""
+        parameters = [getattr(parameter, "ds_tensor", None) for parameter in self.model.module.parameters()]
+        storages: dict[int, int] = {}
+        for tensor in _tensors([vars(self.model.optimizer), self.model.optimizer.optimizer.state, parameters], set()):
+            if tensor.device == torch.device("cpu"):
+                storage = tensor.untyped_storage()
+                storages[storage._cdata] = storage.nbytes()
+        return sum(storages.values())
+
+
+def _tensors(tree: Any, seen: set[int]) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (dict, list, tuple)) and id(tree) not in seen:
+        seen.add(id(tree))
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(item, seen)
+
+
+def _about_disks(model: nn.Module, parallel: Parallel, workload: Workload) -> str:
+    """ZeRO-Infinity's buffers, from the defaults of `offload_param` and `offload_optimizer` (DeepSpeed 0.19,
+    runtime/zero/offload_config.py): 5 of 100 million elements for parameters, 4 of a subgroup's elements (at most a
+    billion) in fp32 for the optimizer."""
+    import torch.distributed as dist
+
+    own = -(-sum(parameter.numel() for parameter in model.parameters()) // dist.get_world_size())
+    wide = 2 if workload.precision in _HALF else 4
+    held = 5 * 100_000_000 * wide + 4 * min(own, 1_000_000_000) * 4
+    return (
+        "nvme: the GPU holds what it holds when the host's memory takes parameters and states; here the disks do, and "
+        f"each rank has {format_bytes(held)} of pinned buffers on the host"
+    )
+
 
 def deepspeed_configuration(workload: Workload, parallel: Parallel) -> dict[str, Any]:
     """What a user would write into DeepSpeed's JSON; what is not there is its default."""
     assert parallel.data is not None
     zero: dict[str, Any] = {"stage": int(parallel.data.value[-1])}
-    if parallel.offload:
+    # The disks of ZeRO-Infinity are reached over the same pinned memory: the GPU sees no difference.
+    if parallel.offload or parallel.nvme:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
         if zero["stage"] == 3:
             zero["offload_param"] = {"device": "cpu", "pin_memory": True}

@@ -122,7 +122,8 @@ def _depths(kinds: list[Any], parallel: Parallel | None) -> EqualLayers | None:
     total = len(kinds)
     rounds = _ROUNDS if parallel is None or parallel.data is not DataParallel.FSDP2 else _ROUNDS_OF_FSDP
     if parallel is not None and parallel.pipeline > 1:
-        return _depths_of_stages(kinds, parallel.pipeline, rounds)
+        # Several pieces on a GPU are loops within loops: growth does not look for such.
+        return _depths_of_stages(kinds, parallel.pipeline, rounds) if parallel.pieces == 1 else None
     for period in range(1, total // 2):
         first = total - period
         while first > 0 and kinds[first - 1] == kinds[first - 1 + period]:
