@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -324,11 +325,12 @@ def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(lowere
     with oomcast.virtual_gpu(DEVICE), torch._inductor.config.patch(force_layout_optimization=True):
         net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.SiLU()).cuda()
         torch.compile(net)(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
-    contiguous, channels_last = "(1024, 64, 8, 1)", "(1024, 1, 128, 16)"
+    channels_last = "(1024, 1, 128, 16)"
     forward, backward = (code.source for code in lowered)
     assert channels_last in forward
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in backward
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in backward
+    checks = [line for line in backward.splitlines() if re.search(r"assert_\w+\(.*\bconvolution[,)]", line)]
+    assert checks
+    assert all(channels_last in line for line in checks)
 
 
 def test_embeddings_by_position_are_compiled() -> None:
@@ -368,7 +370,8 @@ def test_the_host_can_be_compiled_for_after_a_gpu() -> None:
 
 def test_another_torch_is_taken_as_eager_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not other_torch("2.13.1+cpu")
-    assert other_torch("2.9.0").endswith("with torch 2.13 only, and 2.9.0 is installed")
+    assert not other_torch("2.15.0+cu132")
+    assert other_torch("2.9.0").endswith("with torch 2.12 to 2.15 only, and 2.9.0 is installed")
     monkeypatch.setattr(torch, "__version__", "2.99.0+cu130")
     trace = _traced(lambda: torch.compile(_chain)(torch.randn(ROWS, WIDTH, device="cuda")))
     assert any("2.99.0" in sentence and "eager" in sentence for sentence in trace.assumptions)

@@ -25,10 +25,11 @@ from .findings import Findings
 if TYPE_CHECKING:
     from ..machine import VirtualGpu
     from .backend import InductorBackend
+    from .timing import Timing
 
 __all__ = ["CompiledRegions", "other_torch"]
 
-_OLDEST, _NEWEST = (2, 13), (2, 13)
+_OLDEST, _NEWEST = (2, 12), (2, 15)
 """Versions of torch whose Dynamo, AOTAutograd and Inductor were tried here: what is replaced in them is private, and
 changes from one version to the next."""
 
@@ -42,6 +43,7 @@ class CompiledRegions:
         self._functions = functions
         self._compile = torch.compile
         self._is_prepared = False
+        self._timing: Timing | None = None
         self.findings = Findings(virtual.ledger)
         self.gpu: Gpu | None = virtual.gpu
         """What is compiled for; None is the host itself, for comparisons with a real run there."""
@@ -129,6 +131,7 @@ class CompiledRegions:
 
             from .backend import InductorBackend
             from .target import Target
+            from .timing import Timing
             from .tracing import let_dynamo_trace, make_tables
 
             make_tables()
@@ -136,8 +139,10 @@ class CompiledRegions:
             let_dynamo_trace(self._patches, self._functions, self.findings)
             self._wrap_modules()
             self._is_prepared = True
+        if self._timing is None:
+            self._timing = Timing(self.gpu, self._virtual.recorder)
         target = Target(self.gpu, self._virtual.ledger.assume)
-        return InductorBackend(mode, options, dynamic, target, self._virtual.recorder, self.findings)
+        return InductorBackend(mode, options, dynamic, target, self._virtual.recorder, self.findings, self._timing)
 
     def _wrap_modules(self) -> None:
         from torch._dynamo.eval_frame import OptimizedModule
