@@ -116,7 +116,7 @@ class InductorBackend:
     def _inner(
         self, asked: frozenset[str], called_at: str, graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
     ) -> Callable[[list[Any]], Any]:
-        """The inner compiler: of a forward, and of its backward later. `called_at` is where the job calls the region."""
+        """The inner compiler: of a forward, later of its backward. `called_at` is where the job calls the region."""
         is_backward, is_inference = options.get("is_backward", False), options.get("is_inference", False)
         as_it_was = _copy(graph)
         try:
