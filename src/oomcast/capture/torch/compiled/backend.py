@@ -56,6 +56,7 @@ class InductorBackend:
         recorder: Recorder,
         findings: Findings,
         timing: Timing,
+        before_forward: Callable[[], None],
     ) -> None:
         self.config: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
         self._dynamic = dynamic
@@ -63,6 +64,7 @@ class InductorBackend:
         self._recorder = recorder
         self._findings = findings
         self._timing = timing
+        self._before_forward = before_forward
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, InductorBackend) and self._settings() == other._settings()
@@ -139,7 +141,18 @@ class InductorBackend:
             return _boxed(self._findings.eager(_where(as_it_was), error, fx.Interpreter(as_it_was).boxed_run))
         if asked.intersection(_TIMED_PRODUCTS):
             self._timing.products(code.products)
-        return in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder) if _GRAPHS in asked else run
+        if _GRAPHS in asked:
+            run = in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder)
+        return run if is_backward or is_inference else self._as_forward(run)
+
+    def _as_forward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """A compiled function may call a model that nobody has seen called: it was traced."""
+
+        def forward(args: list[Any]) -> Any:
+            self._before_forward()
+            return run(args)
+
+        return _boxed(forward)
 
 
 def _copy(graph: fx.GraphModule) -> fx.GraphModule:

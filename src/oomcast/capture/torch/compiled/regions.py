@@ -82,9 +82,6 @@ class CompiledRegions:
                 f"torch.compile with the backend {name}: the memory of eager execution is taken"
             )
             return model
-        fused = as_compiled(model, self._virtual.recorder)
-        if fused is not model:
-            return fused
         if isinstance(model, nn.Module):
             return self._compiled(model, fullgraph, dynamic, mode, options)
         return self._when_called(model, functools.partial(self._compiled, model, fullgraph, dynamic, mode, options))
@@ -93,7 +90,7 @@ class CompiledRegions:
         because = self.eager_because or other_torch(torch.__version__)
         if because:
             self._virtual.ledger.assume(f"torch.compile: the memory of eager execution is taken, since {because}")
-            return model
+            return as_compiled(model, self._virtual.recorder)
         inductor = self._backend(mode, options, dynamic)
         with self._virtual.scope.hooks_aside():  # torch warns of global hooks
             compiled = self._compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=inductor)
@@ -142,7 +139,10 @@ class CompiledRegions:
         if self._timing is None:
             self._timing = Timing(self.gpu, self._virtual.recorder)
         target = Target(self.gpu, self._virtual.ledger.assume)
-        return InductorBackend(mode, options, dynamic, target, self._virtual.recorder, self.findings, self._timing)
+        virtual = self._virtual
+        return InductorBackend(
+            mode, options, dynamic, target, virtual.recorder, self.findings, self._timing, virtual.goes_forward
+        )
 
     def _wrap_modules(self) -> None:
         from torch._dynamo.eval_frame import OptimizedModule
