@@ -14,7 +14,9 @@ import oomcast
 from oomcast.capture.torch.compiled.regions import other_torch
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput
-from oomcast.spec import Spec
+from oomcast.estimation import Target, estimate_trace
+from oomcast.report import estimate_html
+from oomcast.spec import Place, Spec
 from oomcast.trace import Category, EventKind, Phase, Trace, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -259,6 +261,19 @@ def test_job_files_compile_by_option_and_by_themselves(tmp_path: Path) -> None:
     assert not kernels(plain)
     assert kernels(plain, compile="model") == kernels(own) != set()
     assert kernels(plain, compile="blocks")
+
+
+def test_a_report_shows_the_fused_kernels_at_the_peak_and_what_compiling_takes(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    trace = capture_here(Spec.read(str(job), device=DEVICE, batch_size=16384, steps=2, compile="model"))
+    answer = estimate_trace(trace, Target.of(Place(DEVICE)), keep_history=True)
+    page = estimate_html(answer)
+    at_peak = {tensor.operator for tensor in answer.top_tensors if tensor.operator.startswith("triton_")}
+    assert at_peak
+    assert all(f"<code>{kernel}</code>" in page for kernel in at_peak)
+    assert "compiling" in answer.highest_by_phase
+    assert "<td>compiling</td>" in page
 
 
 def test_tensors_of_python_data_are_made_on_the_gpu() -> None:
