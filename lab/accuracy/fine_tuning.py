@@ -174,7 +174,9 @@ def _torchtune(row: Row) -> _Rebuilt | str:
         "optimizer_in_backward": "optimizer_in_bwd" in flags,
     }  # fmt: skip
     if row.get("optimizer") == "AdamW8bit":
-        options["optimizer"] = "adamw-8bit"
+        # Of torchao: the page that the row links to (torchtune at 1814feb, memory_optimizations.rst) names it and bnb's
+        # PagedAdamW8bit.
+        options["optimizer"] = "adamw-8bit-torchao"
     if "PagedAdamW" in told:
         # Its states are in managed memory, which torch's counters do not see; its kernel works in place.
         options |= {"optimizer": "sgd-forloop", "optimizer_in_backward": True}

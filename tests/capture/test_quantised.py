@@ -82,7 +82,7 @@ def test_optimizers_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     assert state == pytest.approx(_on_cpu(make), rel=0.02)
     if library == "torchao":
-        assert largest <= WIDTH * WIDTH * 4  # a gradient; the compiled step holds nothing of its own
+        assert largest <= WIDTH * WIDTH * 8  # between compiled kernels: at most the indices that 4 bits are packed from
 
 
 @pytest.mark.parametrize("name", ["AdamW", "AdEMAMix8bit"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ..simulate import (
     History,
     LiveBlock,
     Program,
+    SpanPeak,
     StoragePoolSettings,
     TempSpace,
     Timeline,
@@ -32,7 +34,7 @@ from ..simulate import (
 )
 from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..spec import FRAMEWORKS, Spec
-from ..trace import Category, ScriptRun, Trace, verify
+from ..trace import Category, Phase, ScriptRun, Trace, verify
 from ..units import format_bytes
 from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimate, Verdict, agreeing_chance
 from .calibration import Constants
@@ -237,7 +239,7 @@ def estimate_trace(
         breakdown=breakdown,
         top_tensors=top_tensors(simulation.trace, timeline),
         peak=peak_moment(simulation.trace, timeline),
-        phase_peaks=tuple((s.step, s.phase.value, s.allocated, s.reserved) for s in timeline.spans),
+        phase_peaks=_phase_peaks(timeline.spans),
         least_capacity=needed,
         device=target.gpu.name,
         device_usable=target.gpu.usable_memory,
@@ -393,6 +395,24 @@ class Simulation:
 
     def least_capacity(self) -> int:
         return least_capacity_of(self._program, settings=self._endless, device_total=self._device_total)
+
+
+def _phase_peaks(spans: Sequence[SpanPeak]) -> tuple[tuple[int, str, int, int], ...]:
+    """Step, phase and the highest bytes. Compiling interrupts a phase with every kernel that is timed: what it takes
+    meanwhile is one entry, after that of the phase, which goes on."""
+    highest: list[tuple[int, Phase, int, int]] = []
+    interrupted = 0
+    for span in spans:
+        goes_on = [n for n in range(interrupted, len(highest)) if highest[n][:2] == (span.step, span.phase)]
+        if goes_on:
+            _, _, allocated, reserved = highest[goes_on[0]]
+            allocated, reserved = max(allocated, span.allocated), max(reserved, span.reserved)
+            highest[goes_on[0]] = (span.step, span.phase, allocated, reserved)
+            continue
+        if span.phase is not Phase.COMPILING:
+            interrupted = len(highest)
+        highest.append((span.step, span.phase, span.allocated, span.reserved))
+    return tuple((step, phase.value, allocated, reserved) for step, phase, allocated, reserved in highest)
 
 
 def _about_orders(between: tuple[int, int] | None) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def render_estimate(estimate: Estimate) -> RenderableType:
     parts: list[RenderableType] = [
         _verdict(estimate),
         _risk(estimate),
-        *_loading(estimate),
+        *_beside_training(estimate),
         *_of_script(estimate),
         Text(""),
         Text(f"At the peak ({moment(estimate.peak)})", style="bold"),
@@ -72,13 +72,19 @@ def _risk(estimate: Estimate) -> Text:
     )
 
 
-def _loading(estimate: Estimate) -> list[Text]:
-    """Of a job that is no script: what its weights hold while they come. Scripts show all their phases."""
-    found = estimate.highest_by_phase.get(Phase.LOADING.value)
-    if found is None or estimate.script is not None:
+_BESIDE_TRAINING = {Phase.LOADING: "While the weights are loaded", Phase.COMPILING: "While torch compiles"}
+
+
+def _beside_training(estimate: Estimate) -> list[Text]:
+    """Of a job that is no script: phases that come once. Scripts show all their phases."""
+    if estimate.script is not None:
         return []
-    allocated, reserved = map(format_bytes, found)
-    return [Text(f"While the weights are loaded: {allocated} allocated, {reserved} reserved")]
+    found = estimate.highest_by_phase
+    return [
+        Text(f"{words}: {format_bytes(found[phase][0])} allocated, {format_bytes(found[phase][1])} reserved")
+        for phase, words in _BESIDE_TRAINING.items()
+        if phase in found
+    ]
 
 
 def _of_script(estimate: Estimate) -> list[RenderableType]:

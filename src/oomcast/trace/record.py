@@ -43,6 +43,8 @@ class Phase(str, Enum):
     INPUT = "input"
     FORWARD = "forward"
     BACKWARD = "backward"
+    COMPILING = "compiling"
+    """What torch takes on the GPU to compile: kernels are timed, CUDA graphs prepared."""
     OPTIMIZER = "optimizer"
     ZERO_GRAD = "zero_grad"
     PREFILL = "prefill"

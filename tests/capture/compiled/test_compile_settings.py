@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import oomcast
 from oomcast.devices import find_gpu
-from oomcast.trace import Category, EventKind, Trace, verify
+from oomcast.trace import Category, EventKind, Phase, Trace, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DEVICE = "a100-40gb"
@@ -98,12 +98,45 @@ def test_operands_that_matmuls_are_timed_with_are_there_while_it_compiles(for_al
     with torch._inductor.config.patch({"max_autotune": for_all}):
         options = {} if for_all else {"options": {"max_autotune_gemm": True}}
         trace = _trained(lambda net: torch.compile(net, **options))
-    timed = [number for number, made in enumerate(trace.allocations) if "timing" in made.operator]
+    timed = [number for number, made in enumerate(trace.allocations) if "timing of matmuls" in made.operator]
+    assert {trace.allocations[number].phase for number in timed} == {Phase.COMPILING}
     sizes = {trace.allocations[number].nbytes for number in timed}
     assert {ONE, WIDTH * WIDTH * 4, find_gpu(DEVICE).l2_cache} <= sizes
     assert set(timed) <= {index for kind, index in trace.events if kind is EventKind.FREE}
     assert _told(trace, "timed on the GPU")
     assert not _told(trace, "eager")
+
+
+def _timing(trace: Trace) -> list[Any]:
+    return [made for made in trace.allocations if made.phase is Phase.COMPILING]
+
+
+def test_a_kernel_is_timed_when_it_is_first_launched() -> None:
+    """torch has two ways to launch a pointwise kernel, and tries both with a buffer of the size of the L2 cache."""
+    trace = _trained(_whole)
+    first, *later = _timing(trace)
+    assert first.nbytes == find_gpu(DEVICE).l2_cache
+    assert {made.step for made in later} <= {first.step}  # never again: kernels are compiled once
+    assert any(mark.phase is Phase.COMPILING for mark in trace.marks)
+    launches = [index for index, made in enumerate(trace.allocations) if made in (first, *later)]
+    assert set(launches) <= {index for kind, index in trace.events if kind is EventKind.FREE}
+
+
+def test_kernels_with_one_way_to_launch_them_are_not_timed() -> None:
+    """Reductions, unless the job asks for more; a kernel of three dimensions; what is no Triton kernel."""
+    from oomcast.capture.torch.compiled.timing import Timing
+
+    def is_timed(launch: str, thoroughly: bool = False) -> bool:
+        timing = Timing(find_gpu(DEVICE), None)  # type: ignore[arg-type]
+        return timing.launch(f"import triton\n\n@triton_heuristics.{launch})", thoroughly=thoroughly) is not None
+
+    assert is_timed("pointwise(\n    size_hints={'x': 65536}, \n    filename=__file__")
+    assert is_timed("pointwise(\n    size_hints={'y': 16, 'x': 64}, tile_hint=TileHint.DEFAULT,\n")
+    assert not is_timed("pointwise(\n    size_hints={'y': 64, 'x': 64}, tile_hint=TileHint.SQUARE,\n")
+    assert not is_timed("pointwise(\n    size_hints={'z': 8, 'y': 64, 'x': 64},\n")
+    assert not is_timed("persistent_reduction(\n    size_hints={'x': 64, 'r0_': 64},\n")
+    assert is_timed("persistent_reduction(\n    size_hints={'x': 64, 'r0_': 64},\n", thoroughly=True)
+    assert not is_timed("foreach(\n    num_warps=8,\n", thoroughly=True)
 
 
 def test_a_compiled_optimizer_holds_no_temporaries_and_breaks_nothing() -> None:
@@ -118,10 +151,13 @@ def test_a_compiled_optimizer_holds_no_temporaries_and_breaks_nothing() -> None:
     assert not _told(compiled, "eager")
 
     def most(trace: Trace) -> int:
+        """Of the job itself: what compiling takes meanwhile is another phase."""
         held = highest = 0
         for kind, index in trace.events:
-            held += trace.allocations[index].nbytes * {EventKind.ALLOCATE: 1, EventKind.FREE: -1}.get(kind, 0)
-            highest = max(highest, held)
+            made = trace.allocations[index] if kind in (EventKind.ALLOCATE, EventKind.FREE) else None
+            if made is not None and made.phase is not Phase.COMPILING:
+                held += made.nbytes if kind is EventKind.ALLOCATE else -made.nbytes
+                highest = max(highest, held)
         return highest
 
     assert most(plain) - most(compiled) >= WIDTH * WIDTH * 4  # foreach kernels hold copies of all parameters

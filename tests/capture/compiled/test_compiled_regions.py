@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import oomcast
 from oomcast.capture.torch.compiled.regions import other_torch
 from oomcast.capture.torch.run import capture_here
 from oomcast.errors import BadInput
-from oomcast.spec import Spec
+from oomcast.estimation import Target, estimate_trace
+from oomcast.report import estimate_html
+from oomcast.spec import Place, Spec
 from oomcast.trace import Category, EventKind, Phase, Trace, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,7 +67,22 @@ def test_a_chain_of_pointwise_operators_is_one_kernel() -> None:
     new = [a for a in compiled.allocations if a.operator.startswith("triton_")]
     assert [a.nbytes for a in new] == [ONE]
     assert Path(new[0].source.rpartition(":")[0]).name == Path(__file__).name
-    assert len(eager.allocations) > len(compiled.allocations) == 2  # the batch and the result
+    kept = [a for a in compiled.allocations if a.phase is not Phase.COMPILING]
+    assert len(eager.allocations) > len(kept) == 2  # the batch and the result
+
+
+def test_kernels_of_torchs_own_modules_are_of_the_line_that_calls_them() -> None:
+    """No line of the job is in what was compiled."""
+
+    def step() -> None:
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)).cuda()
+        torch.compile(net)(torch.randn(ROWS, WIDTH, device="cuda")).sum().backward()
+
+    trace = _traced(step)
+    called_at = f"{__file__}:{step.__code__.co_firstlineno + 2}"
+    made = [a for a in trace.allocations if a.operator.startswith("triton_")]
+    assert {a.phase for a in made} == {Phase.FORWARD, Phase.BACKWARD}
+    assert {a.source for a in made} == {called_at}
 
 
 def test_what_is_cheap_is_computed_again_in_backward() -> None:
@@ -245,6 +263,19 @@ def test_job_files_compile_by_option_and_by_themselves(tmp_path: Path) -> None:
     assert kernels(plain, compile="blocks")
 
 
+def test_a_report_shows_the_fused_kernels_at_the_peak_and_what_compiling_takes(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    trace = capture_here(Spec.read(str(job), device=DEVICE, batch_size=16384, steps=2, compile="model"))
+    answer = estimate_trace(trace, Target.of(Place(DEVICE)), keep_history=True)
+    page = estimate_html(answer)
+    at_peak = {tensor.operator for tensor in answer.top_tensors if tensor.operator.startswith("triton_")}
+    assert at_peak
+    assert all(f"<code>{kernel}</code>" in page for kernel in at_peak)
+    assert "compiling" in answer.highest_by_phase
+    assert "<td>compiling</td>" in page
+
+
 def test_tensors_of_python_data_are_made_on_the_gpu() -> None:
     """transformers' KV caches begin as such: `torch.tensor([], device=key.device)`."""
     seen = []
@@ -265,7 +296,8 @@ def test_tensors_of_python_data_are_made_on_the_gpu() -> None:
 
 
 def test_dropout_is_compiled() -> None:
-    """Its mask is computed again in backward from a seed; eager code keeps it."""
+    """AOTAutograd draws no random numbers again in backward: the mask is kept, a byte for each value, as by eager
+    code."""
 
     def step(compiled: bool) -> None:
         region = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1), nn.GELU()).to("cuda")
@@ -274,7 +306,9 @@ def test_dropout_is_compiled() -> None:
 
     eager, compiled = _traced(lambda: step(False)), _traced(lambda: step(True))
     assert not any("eager" in sentence for sentence in compiled.assumptions)
-    assert _live_when_backward_begins(compiled) < _live_when_backward_begins(eager)
+    masks = [a for a in compiled.allocations if a.phase is Phase.FORWARD and a.nbytes == ROWS * WIDTH]
+    assert [a.operator.startswith("triton_") for a in masks] == [True]
+    assert _live_when_backward_begins(compiled) == _live_when_backward_begins(eager)
 
 
 def test_libraries_may_load_dynamo_while_the_virtual_gpu_is_there() -> None:
@@ -324,11 +358,12 @@ def test_a_backward_is_compiled_for_the_layout_in_which_its_forward_saved(lowere
     with oomcast.virtual_gpu(DEVICE), torch._inductor.config.patch(force_layout_optimization=True):
         net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.SiLU()).cuda()
         torch.compile(net)(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
-    contiguous, channels_last = "(1024, 64, 8, 1)", "(1024, 1, 128, 16)"
+    channels_last = "(1024, 1, 128, 16)"
     forward, backward = (code.source for code in lowered)
     assert channels_last in forward
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {channels_last}" in backward
-    assert f"assert_size_stride(convolution, (2, 16, 8, 8), {contiguous}" not in backward
+    checks = [line for line in backward.splitlines() if re.search(r"assert_\w+\(.*\bconvolution[,)]", line)]
+    assert checks
+    assert all(channels_last in line for line in checks)
 
 
 def test_embeddings_by_position_are_compiled() -> None:
@@ -368,7 +403,8 @@ def test_the_host_can_be_compiled_for_after_a_gpu() -> None:
 
 def test_another_torch_is_taken_as_eager_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not other_torch("2.13.1+cpu")
-    assert other_torch("2.9.0").endswith("with torch 2.13 only, and 2.9.0 is installed")
+    assert not other_torch("2.15.0+cu132")
+    assert other_torch("2.9.0").endswith("with torch 2.12 to 2.15 only, and 2.9.0 is installed")
     monkeypatch.setattr(torch, "__version__", "2.99.0+cu130")
     trace = _traced(lambda: torch.compile(_chain)(torch.randn(ROWS, WIDTH, device="cuda")))
     assert any("2.99.0" in sentence and "eager" in sentence for sentence in trace.assumptions)

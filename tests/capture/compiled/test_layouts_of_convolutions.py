@@ -37,7 +37,7 @@ def _layouts(
     assert not [sentence for sentence in trace.assumptions if "eager" in sentence]
     assert len(lowered) == 2
     size = re.escape(f"({BATCH}, {CHANNELS}, {SIDE}, {SIDE})")
-    asserted = rf"assert_size_stride\(buf\d+, {size}, \((.*?)\), 'torch.ops.aten.convolution"
+    asserted = rf"assert_\w+\(buf\d+, {size}, \((.*?)\), (?:torch\.\w+, )?'torch.ops.aten.convolution"
     found = [set(re.findall(asserted, code.source)) for code in lowered]
     assert all(found)
     return set.union(*found)
@@ -51,7 +51,7 @@ def test_cudnn_leaves_results_in_channels_last(dtype: torch.dtype, lowered: list
 def test_depthwise_convolutions_are_those_of_cudnn_too(lowered: list[Any]) -> None:
     """In backward torch 2.13 takes the order of strides from the weights, which have one channel: it may be any."""
     assert CHANNELS_LAST in _layouts(lowered, groups=CHANNELS)
-    assert f"({CONTIGUOUS}), 'torch.ops.aten.convolution" not in lowered[0].source
+    assert not [line for line in lowered[0].source.splitlines() if CONTIGUOUS in line and "aten.convolution" in line]
 
 
 def test_cudnn_has_no_bfloat16_before_ampere(lowered: list[Any]) -> None:

@@ -46,7 +46,9 @@ def test_a_compiled_model_keeps_less_than_the_same_script_by_eager_code(tmp_path
     assert about_compiling(eager) == ["torch.compile: the memory of eager execution is taken, since a test asks for it"]
     assert not [sentence for sentence in about_compiling(compiled) if "eager" in sentence or "breaks" in sentence]
     # Of each Linear, SiLU and Tanh, eager code keeps an output; min-cut computes the two activations again.
-    assert compiled.peak_allocated < eager.peak_allocated
+    # What compiling itself takes is more than this small model holds: a phase of its own.
+    assert compiled.highest_by_phase["backward"] < eager.highest_by_phase["backward"]
+    assert "compiling" in compiled.highest_by_phase
     assert compiled.script is not None
     assert eager.script is not None
     assert compiled.script.optimizer_steps == eager.script.optimizer_steps

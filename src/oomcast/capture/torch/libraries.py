@@ -86,8 +86,9 @@ def custom_scratch(name: str, args: Any, out: Any) -> Sequence[int] | None:
 
 
 _FUSED = {("torchao.optim.adam", "single_param_adam")}
-"""Functions that their library compiles, and of which Inductor makes kernels without anything between them: each
-element's update, and the scale of its block of 128 or 256, which fits a kernel's registers."""
+"""Functions that their library compiles, and of which Inductor makes few kernels: where compiled code is not followed,
+one stands for them all. What it leaves out are the new codes of the states, which are copied to their place at the
+end."""
 
 
 def as_compiled(function: Any, recorder: Recorder) -> Any:

@@ -135,7 +135,13 @@ class VirtualGpu:
 
     @contextlib.contextmanager
     def backward(self) -> Iterator[None]:
-        """Within the autograd engine. A gradient taken inside of a module's forward returns to the forward."""
+        """Within the autograd engine. A gradient taken inside of a module's forward returns to the forward.
+
+        AOTAutograd takes gradients when it traces a forward: the job itself has not come to its backward.
+        """
+        if self.compiled.findings.is_compiling:
+            yield
+            return
         before = self.ledger.phase
         nested = self._in_engine or self.scope.inside_module
         self._in_engine, was_in_engine = True, self._in_engine
@@ -172,10 +178,15 @@ class VirtualGpu:
             # A model that was trained and is in `eval()` now is evaluated, though nobody turned gradients off.
             if not self._in_engine and self.ledger.phase not in (Phase.PREFILL, Phase.DECODE):
                 self.enter(Phase.GENERATION if _is_generating() else Phase.EVALUATION)
-        elif not self._in_engine and self.ledger.phase is not Phase.FORWARD:
+        else:
+            self.goes_forward()
+        self._label_state()
+
+    def goes_forward(self) -> None:
+        """What is computed now is differentiated later, unless it is computed again within a backward."""
+        if not self._in_engine and self.ledger.phase is not Phase.FORWARD:
             step = max(self.ledger.step, 0)
             self.enter(Phase.FORWARD, step + 1 if self._stepped else step)
-        self._label_state()
 
     def stepped(self, optimizer: Optimizer) -> None:
         """After an optimizer's step: the next forward belongs to the next training step."""

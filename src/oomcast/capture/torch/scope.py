@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
-__all__ = ["COMPILED_PREFIX", "Scope", "is_building_a_module"]
+__all__ = ["COMPILED_PREFIX", "Scope", "is_building_a_module", "is_user_file"]
 
 COMPILED_PREFIX = "_orig_mod."
 """What torch.compile puts into the names of the modules that it wraps."""
@@ -28,7 +28,7 @@ _CALL_OF_A_MODULE = nn.Module.__call__
 """As torch has it: this file is loaded before anything is put around it."""
 
 
-def _is_user_file(filename: str) -> bool:
+def is_user_file(filename: str) -> bool:
     """The zoo's models are user code: they are what the user asked about."""
     if filename.startswith("<") and not filename.startswith("<ipython"):
         return False
@@ -153,7 +153,7 @@ class Scope:
             filename = frame.f_code.co_filename
             is_user = files.get(filename)
             if is_user is None:
-                is_user = files[filename] = _is_user_file(filename)
+                is_user = files[filename] = is_user_file(filename)
             if is_user:
                 return f"{filename}:{frame.f_lineno}"
             frame = frame.f_back

@@ -18,7 +18,7 @@ from .findings import Findings
 from .generated import in_graph_pool, runnable
 from .lowering import inductor_code, partitioning_on, source_line
 from .target import Target
-from .timing import time_products
+from .timing import Timing
 from .tracing import modes_aside, on_stand_in
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _TIMED = (
 )  # fmt: skip
 """Settings by which Inductor times kernels on the GPU."""
 _TIMED_PRODUCTS = ("max_autotune", "max_autotune_gemm")
+_TIMED_LAUNCHES = ("max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 _GRAPHS = "triton.cudagraphs"
 _BESIDE_MEMORY = ("cpp_wrapper", "benchmark_kernel")
 """In which language the code is written, and what it is tried out with: its buffers are the same."""
@@ -54,12 +55,16 @@ class InductorBackend:
         target: Target,
         recorder: Recorder,
         findings: Findings,
+        timing: Timing,
+        before_forward: Callable[[], None],
     ) -> None:
         self.config: dict[str, Any] = torch._TorchCompileInductorWrapper(mode, options, dynamic).config
         self._dynamic = dynamic
         self._target = target
         self._recorder = recorder
         self._findings = findings
+        self._timing = timing
+        self._before_forward = before_forward
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, InductorBackend) and self._settings() == other._settings()
@@ -80,8 +85,7 @@ class InductorBackend:
                 partitioning_on(self._target.device_type),
                 _functorch_config.patch(enable_autograd_cache=False),
             ):
-                asked = self._asked()
-                inner: Any = functools.partial(self._inner, asked)
+                inner: Any = functools.partial(self._inner, self._asked(), self._recorder.scope.user_line())
                 compiled: Any = compile_fx(graph, inputs, inner_compile=inner, config_patches=self._taken())
                 return compiled
         except RestartAnalysis:
@@ -112,8 +116,9 @@ class InductorBackend:
         return {**self.config, **dict.fromkeys((*_TIMED, _GRAPHS, *_BESIDE_MEMORY), False)}
 
     def _inner(
-        self, asked: frozenset[str], graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
+        self, asked: frozenset[str], called_at: str, graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
     ) -> Callable[[list[Any]], Any]:
+        """The inner compiler: of a forward, later of its backward. `called_at` is where the job calls the region."""
         is_backward, is_inference = options.get("is_backward", False), options.get("is_inference", False)
         as_it_was = _copy(graph)
         try:
@@ -127,15 +132,27 @@ class InductorBackend:
                 code = inductor_code(
                     graph, inputs, self._target.device_type, is_backward=is_backward, is_inference=is_inference
                 )
-            run = runnable(code, self._recorder, self._target.device_type)
+            time_launch = functools.partial(self._timing.launch, thoroughly=bool(asked.intersection(_TIMED_LAUNCHES)))
+            run = runnable(code, self._recorder, self._target.device_type, called_at, time_launch)
         except Exception as error:
             if not is_backward:
                 raise  # the region as a whole: its graph as Dynamo traced it holds what eager code holds
             on_stand_in(as_it_was)
             return _boxed(self._findings.eager(_where(as_it_was), error, fx.Interpreter(as_it_was).boxed_run))
         if asked.intersection(_TIMED_PRODUCTS):
-            time_products(code.products, self._target, self._recorder)
-        return in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder) if _GRAPHS in asked else run
+            self._timing.products(code.products)
+        if _GRAPHS in asked:
+            run = in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder)
+        return run if is_backward or is_inference else self._as_forward(run)
+
+    def _as_forward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """A compiled function may call a model that nobody has seen called: it was traced."""
+
+        def forward(args: list[Any]) -> Any:
+            self._before_forward()
+            return run(args)
+
+        return _boxed(forward)
 
 
 def _copy(graph: fx.GraphModule) -> fx.GraphModule:

@@ -12,6 +12,7 @@ import cmath
 import ctypes
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch._inductor.codegen import memory_planning
 from torch._inductor.select_algorithm import extern_kernels
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ....trace import Phase
 from ..devices import is_virtual, to_real_device
 from ..recorder import Recorder
 from .lowering import GraphCode
@@ -27,12 +29,21 @@ from .lowering import GraphCode
 __all__ = ["in_graph_pool", "runnable"]
 
 
-def runnable(code: GraphCode, recorder: Recorder, device_type: str) -> Callable[[list[Any]], Any]:
-    """`call(args)` of the code; it empties the list that it is given, as Inductor's does."""
+TimeLaunch = Callable[[str], Callable[[], None] | None]
+"""Given a kernel's source: what is done when it is first launched."""
+
+
+def runnable(
+    code: GraphCode, recorder: Recorder, device_type: str, called_at: str, time_launch: TimeLaunch
+) -> Callable[[list[Any]], Any]:
+    """`call(args)` of the code; it empties the list that it is given, as Inductor's does.
+
+    What torch's own code makes is the line's `called_at`, where the job calls the region.
+    """
     module = _WithPlaces().visit(ast.parse(code.source))
     kept = [statement for statement in module.body if _is_kept(statement)]
     module.body = kept
-    names = _namespace(code, recorder, device_type)
+    names = _namespace(code, recorder, device_type, called_at, _Kernels(time_launch))
     exec(compile(ast.fix_missing_locations(module), "<inductor>", "exec"), names)
     call = names["call"]
 
@@ -69,8 +80,9 @@ def in_graph_pool(
                     form = (place, tuple(value.shape), value.stride(), value.dtype)
                     if form not in fixed:
                         options = {"dtype": value.dtype, "device": value.fake_device}
-                        fixed[form] = recorder.run_fake(_EMPTY_STRIDED, (), (value.shape, value.stride()), options)
-                        recorder.hold("inductor: a graph's input", fixed[form])
+                        with recorder.ledger.during(Phase.COMPILING):
+                            fixed[form] = recorder.run_fake(_EMPTY_STRIDED, (), (value.shape, value.stride()), options)
+                            recorder.hold("inductor: a graph's input", fixed[form])
             return call(args)
         finally:
             recorder.ledger.stream = before
@@ -80,10 +92,12 @@ def in_graph_pool(
 
 
 _OURS = frozenset({
-    "assert_size_stride", "assert_alignment", "empty_strided_cpu", "empty_strided_cpu_pinned", "empty_strided_cuda",
-    "empty_strided_xpu", "empty_strided_mtia", "reinterpret_tensor", "async_compile", "get_raw_stream",
+    "empty_strided_cpu", "empty_strided_cpu_pinned", "empty_strided_cuda", "empty_strided_xpu", "empty_strided_mtia",
+    "reinterpret_tensor", "async_compile", "get_raw_stream",
 })  # fmt: skip
 """Names of the code's header that stand for something else here."""
+_CHECK = re.compile(r"\bassert_\w+(?=\()")
+"""Functions that compare tensors with what the code was made for: which there are changes from torch to torch."""
 
 
 def _is_kept(statement: ast.stmt) -> bool:
@@ -93,7 +107,7 @@ def _is_kept(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.FunctionDef):
         return not statement.name.startswith(("benchmark_", "get_args"))
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-        return statement.targets[0].id not in _OURS
+        return statement.targets[0].id not in _OURS and not statement.targets[0].id.startswith("assert_")
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return "async_compile" not in ast.dump(statement.value.func)
     return True
@@ -113,35 +127,49 @@ class _WithPlaces(ast.NodeTransformer):
 class _Kernels:
     """`async_compile`: each kernel by its name, and none is built."""
 
+    def __init__(self, time_launch: TimeLaunch) -> None:
+        self._time_launch = time_launch
+
+    def triton(self, name: str, source: str, **options: Any) -> _Kernel:
+        return _Kernel(self._time_launch(source))
+
     def __getattr__(self, kind: str) -> Any:
-        return lambda *args, **options: _KERNEL
+        return lambda *args, **options: _Kernel()
 
     def wait(self, names: Any) -> None: ...
 
 
 class _Kernel:
+    def __init__(self, before_first: Callable[[], None] | None = None) -> None:
+        self._before_first = before_first
+
     def __call__(self, *args: Any, **options: Any) -> None: ...
 
-    def run(self, *args: Any, **options: Any) -> None: ...
+    def run(self, *args: Any, **options: Any) -> None:
+        if self._before_first is not None:
+            self._before_first()
+            self._before_first = None
 
     def __getitem__(self, grid: Any) -> _Kernel:
         return self
 
 
-_KERNEL = _Kernel()
 _EMPTY_STRIDED = torch.ops.aten.empty_strided.default
 
 
 def _nothing(*args: Any, **options: Any) -> None: ...
 
 
-def _namespace(code: GraphCode, recorder: Recorder, device_type: str) -> dict[str, Any]:
+def _namespace(
+    code: GraphCode, recorder: Recorder, device_type: str, called_at: str, built: _Kernels
+) -> dict[str, Any]:
     scope, kernels = recorder.scope, _kernel_names(code.source)
     made = [""]
 
     def at_buffer(name: str) -> None:
         made[0] = name
-        scope.pinned = code.made_for.get(name)
+        module, line = code.made_for.get(name, ("", ""))
+        scope.pinned = module, line or called_at
 
     def empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
         options = {"dtype": dtype, "device": to_real_device("cuda")}
@@ -162,9 +190,8 @@ def _namespace(code: GraphCode, recorder: Recorder, device_type: str) -> dict[st
         "empty_strided_cpu": empty_on_gpu if device_type == "cpu" else empty_on_host,
         "empty_strided_cpu_pinned": empty_on_host,
         "reinterpret_tensor": reinterpret,
-        "assert_size_stride": _nothing,
-        "assert_alignment": _nothing,
-        "async_compile": _Kernels(),
+        **dict.fromkeys(_CHECK.findall(code.source), _nothing),
+        "async_compile": built,
         "get_raw_stream": lambda device: recorder.stream,
         "device": lambda *args, **options: to_real_device(torch.device(*args, **options)),
         "extern_kernels": extern_kernels,

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_map
 
 from ..devices import is_virtual
 from ..patches import Patches
+from ..scope import is_user_file
 
 __all__ = ["GraphCode", "inductor_code", "partitioning_on", "source_line"]
 
@@ -44,7 +45,8 @@ class GraphCode:
     source: str
     """A Python module whose `call(args)` runs the graph."""
     made_for: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By the name of a buffer: the module and the source line that it was made for."""
+    """By the name of a buffer: the module and the source line that it was made for; no line where all of it is torch's
+    own code."""
     constants: dict[str, Any] = field(default_factory=dict)
     """Tensors that the graph holds, by the names that the code knows them by."""
     products: tuple[tuple[int, ...], ...] = ()
@@ -203,13 +205,12 @@ def _place(nodes: list[fx.Node]) -> tuple[str, str]:
 
 
 def source_line(stack_trace: str) -> str:
-    """The innermost frame of a stack trace as torch keeps it."""
-    frames = [line for line in stack_trace.splitlines() if line.lstrip().startswith("File ")]
-    if not frames:
-        return ""
-    parts = frames[-1].split('"')
-    number = parts[2].partition("line ")[2].partition(",")[0].strip() if len(parts) > 2 else ""
-    return f"{parts[1]}:{number}" if number else ""
+    """The innermost frame of a stack trace, as torch keeps it, that is not torch's own."""
+    lines = [f"{file}:{number}" for file, number in _FRAME.findall(stack_trace) if is_user_file(file)]
+    return lines[-1] if lines else ""
+
+
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 
 
 def _module(stack: Any) -> str:

@@ -25,10 +25,11 @@ from .findings import Findings
 if TYPE_CHECKING:
     from ..machine import VirtualGpu
     from .backend import InductorBackend
+    from .timing import Timing
 
 __all__ = ["CompiledRegions", "other_torch"]
 
-_OLDEST, _NEWEST = (2, 13), (2, 13)
+_OLDEST, _NEWEST = (2, 12), (2, 15)
 """Versions of torch whose Dynamo, AOTAutograd and Inductor were tried here: what is replaced in them is private, and
 changes from one version to the next."""
 
@@ -42,6 +43,7 @@ class CompiledRegions:
         self._functions = functions
         self._compile = torch.compile
         self._is_prepared = False
+        self._timing: Timing | None = None
         self.findings = Findings(virtual.ledger)
         self.gpu: Gpu | None = virtual.gpu
         """What is compiled for; None is the host itself, for comparisons with a real run there."""
@@ -80,9 +82,6 @@ class CompiledRegions:
                 f"torch.compile with the backend {name}: the memory of eager execution is taken"
             )
             return model
-        fused = as_compiled(model, self._virtual.recorder)
-        if fused is not model:
-            return fused
         if isinstance(model, nn.Module):
             return self._compiled(model, fullgraph, dynamic, mode, options)
         return self._when_called(model, functools.partial(self._compiled, model, fullgraph, dynamic, mode, options))
@@ -91,7 +90,7 @@ class CompiledRegions:
         because = self.eager_because or other_torch(torch.__version__)
         if because:
             self._virtual.ledger.assume(f"torch.compile: the memory of eager execution is taken, since {because}")
-            return model
+            return as_compiled(model, self._virtual.recorder)
         inductor = self._backend(mode, options, dynamic)
         with self._virtual.scope.hooks_aside():  # torch warns of global hooks
             compiled = self._compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=inductor)
@@ -129,6 +128,7 @@ class CompiledRegions:
 
             from .backend import InductorBackend
             from .target import Target
+            from .timing import Timing
             from .tracing import let_dynamo_trace, make_tables
 
             make_tables()
@@ -136,8 +136,13 @@ class CompiledRegions:
             let_dynamo_trace(self._patches, self._functions, self.findings)
             self._wrap_modules()
             self._is_prepared = True
+        if self._timing is None:
+            self._timing = Timing(self.gpu, self._virtual.recorder)
         target = Target(self.gpu, self._virtual.ledger.assume)
-        return InductorBackend(mode, options, dynamic, target, self._virtual.recorder, self.findings)
+        virtual = self._virtual
+        return InductorBackend(
+            mode, options, dynamic, target, virtual.recorder, self.findings, self._timing, virtual.goes_forward
+        )
 
     def _wrap_modules(self) -> None:
         from torch._dynamo.eval_frame import OptimizedModule

@@ -1,37 +1,80 @@
-"""What compiling itself takes on the GPU: operands that Inductor makes up to time matmuls with (max-autotune).
+"""What compiling itself takes on the GPU while kernels are timed: a phase of its own.
 
-torch/_inductor/select_algorithm.py (`AlgorithmSelectorCache.get_inputs`): for each matmul, tensors of the form of its
-operands and of its result, while everything that the job holds is there; torch/_inductor/runtime/benchmarking.py: with
-them a buffer of the size of the GPU's L2 cache, which is written between two runs.
+Matmuls (max-autotune), torch/_inductor/select_algorithm.py (`AlgorithmSelectorCache.get_inputs`): for each, tensors of
+the form of its operands and of its result, while everything that the job holds is there. Other kernels, without being
+asked: torch/_inductor/runtime/triton_heuristics.py (`pointwise`) has several ways to launch most of them, and the first
+launch times them all. Either way torch/_inductor/runtime/benchmarking.py holds a buffer of the size of the GPU's L2
+cache, which is written between two runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
 
-from ....trace import Category
+from ....devices import Gpu
+from ....trace import Category, Phase
 from ..devices import to_real_device
-from .target import Target
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
 
-__all__ = ["time_products"]
+__all__ = ["Timing"]
 
 _EMPTY = torch.ops.aten.empty.memory_format
+_LAUNCH = re.compile(r"@triton_heuristics\.(\w+)\(\s*size_hints=\{([^}]*)\}(?:,\s*tile_hint=TileHint\.(\w+))?")
 
 
-def time_products(products: Iterable[tuple[int, ...]], target: Target, recorder: Recorder) -> None:
-    """Hold, and let go, what timing each of these matmuls takes; equal ones are timed once."""
-    if target.gpu is None:
-        return
-    for tensors in dict.fromkeys(products):
-        held = []
-        for nbytes in (*tensors, target.gpu.l2_cache):
-            options = {"dtype": torch.uint8, "device": to_real_device("cuda")}
-            held.append(recorder.run_fake(_EMPTY, (), ([nbytes],), options))
-            recorder.hold("inductor: timing of matmuls", held[-1], Category.WORKSPACE)
-        held.clear()
+class Timing:
+    """Of all that one job compiles; on the host (`gpu` is None), nothing is timed."""
+
+    def __init__(self, gpu: Gpu | None, recorder: Recorder) -> None:
+        self._gpu = gpu
+        self._recorder = recorder
+        self._timed: set[str] = set()
+        self._highest = -1
+
+    def products(self, products: Iterable[tuple[int, ...]]) -> None:
+        """Hold, and let go, what timing each of these matmuls takes; equal ones are timed once."""
+        for tensors in dict.fromkeys(products):
+            self._hold("inductor: timing of matmuls", tensors)
+
+    def launch(self, kernel: str, *, thoroughly: bool) -> Callable[[], None] | None:
+        """What is done when the kernel of this source is first launched; None: it is not timed.
+
+        Equal kernels are one to torch (`PyCodeCache`). `thoroughly`: the job asks for more ways to launch it.
+        """
+        if kernel in self._timed or not _has_several_ways(kernel, thoroughly):
+            return None
+        self._timed.add(kernel)
+        return self._before_first_launch
+
+    def _before_first_launch(self) -> None:
+        held = self._recorder.ledger.held
+        if held > self._highest:  # else more was held when another kernel was timed, with the same buffer
+            self._highest = held
+            self._hold("inductor: timing of kernels", ())
+
+    def _hold(self, operator: str, tensors: Iterable[int]) -> None:
+        if self._gpu is None:
+            return
+        with self._recorder.ledger.during(Phase.COMPILING):
+            held = []
+            for nbytes in (*tensors, self._gpu.l2_cache):
+                options = {"dtype": torch.uint8, "device": to_real_device("cuda")}
+                held.append(self._recorder.run_fake(_EMPTY, (), ([nbytes],), options))
+                self._recorder.hold(operator, held[-1], Category.WORKSPACE)
+            held.clear()
+
+
+def _has_several_ways(kernel: str, thoroughly: bool) -> bool:
+    """`pointwise`: over one dimension two, over two six but for square tiles, over three one. Reductions have one."""
+    launch = _LAUNCH.search(kernel)
+    if launch is None or thoroughly:
+        return launch is not None
+    kind, sizes, tiles = launch.groups()
+    dimensions = sizes.count(":")
+    return kind == "pointwise" and (dimensions == 1 or (dimensions == 2 and tiles != "SQUARE"))
