@@ -12,7 +12,7 @@ from tuned_jobs import held, needs, peak, traced
 from oomcast import zoo
 from oomcast.errors import BadInput, UnknownName
 from oomcast.spec import Job, JobKind, Spec, Workload
-from oomcast.trace import Category, Trace
+from oomcast.trace import Category, Phase, Trace
 
 pytestmark = needs("diffusers")
 
@@ -120,6 +120,12 @@ def test_the_autoencoder_and_the_text_encoders_stand_frozen_beside_the_denoiser(
     assert held(whole, Category.GRADIENT) == held(alone, Category.GRADIENT)
     latents = traced(tiny, precision="amp-bf16", seq_len=None, precomputed="latents")
     assert _parameters(latents) - _parameters(alone) == encoder
+
+
+def test_frozen_parts_run_in_the_forward_of_a_step(tiny: str) -> None:
+    phases = {allocation.phase for allocation in traced(tiny, seq_len=None).allocations}
+    assert Phase.FORWARD in phases
+    assert Phase.EVALUATION not in phases
 
 
 def test_frozen_parts_are_not_run_under_autocast(tiny: str) -> None:

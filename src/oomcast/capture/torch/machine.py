@@ -81,6 +81,7 @@ class VirtualGpu:
         self.job_settings = self.recorder.job_settings
         self.compiled: CompiledRegions
         self._in_engine = False
+        self._computes_loss = False
         self._stepped = False
         self.nothing_new = False
         """Set while a script's steps are made up: every tensor has its label already."""
@@ -168,13 +169,24 @@ class VirtualGpu:
             self._models[id(module)] = module
             self._predicted_tokens = self._predicted_tokens or predicts_tokens(module)
 
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """While our own loop computes a loss: what runs without gradients then is no evaluation."""
+        self._computes_loss = True
+        try:
+            yield
+        finally:
+            self._computes_loss = False
+
     def saw_model(self, module: nn.Module) -> None:
         """A module's parameters and buffers are known for what they are from its first forward on."""
         self._know(module)
         with_gradients = torch.is_grad_enabled()
         if with_gradients and module.training:
             self._trained[id(module)] = module
-        if not with_gradients or (not module.training and id(module) in self._trained):
+        if self._computes_loss and not with_gradients:
+            pass  # a teacher, a reference, a frozen encoder: a part of the training step
+        elif not with_gradients or (not module.training and id(module) in self._trained):
             # A model that was trained and is in `eval()` now is evaluated, though nobody turned gradients off.
             if not self._in_engine and self.ledger.phase not in (Phase.PREFILL, Phase.DECODE):
                 self.enter(Phase.GENERATION if _is_generating() else Phase.EVALUATION)

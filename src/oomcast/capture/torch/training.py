@@ -107,6 +107,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
                 with (
                     torch.autocast("cuda", dtype=autocast) if autocast else contextlib.nullcontext(),
                     contextlib.nullcontext() if offloaded is None else offloaded,
+                    virtual.loss(),
                 ):
                     if job.loss is not None:
                         loss = job.loss(model, batch)
