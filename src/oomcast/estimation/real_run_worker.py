@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..errors import OomcastError
@@ -33,6 +34,12 @@ class _Unrecorded:
     def label(self, *_: Any) -> None: ...
     def adopt_model(self, *_: Any) -> None: ...
     def job_ends(self) -> None: ...
+
+    def during(self, *_: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def loss(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def answer(
