@@ -112,6 +112,8 @@ def test_a_quantised_cache_that_cannot_be_is_told(tmp_path: Path) -> None:
     sliding = {**LLAMA, "model_type": "mistral", "sliding_window": 4}
     with pytest.raises(BadInput, match="--kv-cache int4: only full attention"):
         traced(tmp_path, sliding, phase="generate", kv_cache="int4")
+    with pytest.raises(BadInput, match="has its cache in its share"):
+        traced(tmp_path, LLAMA, objective="grpo", vllm_share=0.3, kv_cache="int4")
     with pytest.raises(BadInput, match="--kv-cache is for what generates"):
         traced(tmp_path, LLAMA, kv_cache="int4")
 

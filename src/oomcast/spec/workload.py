@@ -463,6 +463,10 @@ class Workload:
             raise BadInput("--loading is followed on one GPU; leave it out beside --parallel.")
         if self.kv_cache is not None and not (self.phase is JobPhase.GENERATE or self.objective.generates):
             raise BadInput("--kv-cache is for what generates: --phase generate, --objective grpo, rloo or ppo.")
+        if self.kv_cache is not None and self.vllm_share is not None:
+            raise BadInput(
+                "--kv-cache is of transformers' own generation; a vLLM (--vllm-share) has its cache in its share."
+            )
         if self.parallel is not None and (self.reward_model is not None or self.objective is Objective.PPO):
             raise BadInput("ppo and reward models are followed on one GPU; leave --parallel out.")
         if not self.objective.generates:
