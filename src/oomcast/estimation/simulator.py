@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..capture import capture, guess_framework
+from ..capture import capture, expecting, guess_framework
 from ..devices import context_bytes, context_figure, nccl_bytes
 from ..errors import BadInput, OomcastError
 from ..simulate import (
@@ -97,7 +97,9 @@ def _worst_of_the_ranks(spec: Spec) -> Estimate:
     if spec.script is not None:
         answers, told = _ranks_of_a_script(spec)
     else:
-        answers, told = [(kind, _of_kind(spec, kind)) for kind in kinds_of_ranks(spec)], ()
+        kinds = kinds_of_ranks(spec)
+        with expecting([_as_rank(spec, kind) for kind in kinds] if len(kinds) > 1 else ()):
+            answers, told = [(kind, _of_kind(spec, kind)) for kind in kinds], ()
     _, worst = max(answers, key=lambda pair: pair[1].device_total)
     ranks = tuple(
         RankEstimate(
@@ -117,7 +119,11 @@ def _worst_of_the_ranks(spec: Spec) -> Estimate:
 
 
 def _of_kind(spec: Spec, kind: KindOfRank) -> Estimate:
-    return estimate_rank(spec, capture(spec.with_place(rank=kind.rank)))
+    return estimate_rank(spec, capture(_as_rank(spec, kind)))
+
+
+def _as_rank(spec: Spec, kind: KindOfRank) -> Spec:
+    return spec.with_place(rank=kind.rank)
 
 
 def _ranks_of_a_script(spec: Spec) -> tuple[list[tuple[KindOfRank, Estimate]], tuple[str, ...]]:
