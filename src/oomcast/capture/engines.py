@@ -21,7 +21,7 @@ from ..spec import JobKind, Spec
 from ..trace import Trace
 from .client import capture_here, interrupt
 
-__all__ = ["Engine", "engine_named", "limit_captures_at_once"]
+__all__ = ["Engine", "LocalEngine", "engine_named", "limit_captures_at_once"]
 
 _MOST_LANES = 4
 """Each has a process with its framework loaded: 0.3 to 0.6 GB."""
@@ -46,7 +46,7 @@ class Engine(Protocol):
 def engine_named(name: str) -> Engine:
     """`local`, `ray` or the address of a cluster."""
     if name == "local":
-        return _Here()
+        return LocalEngine()
     from .on_cluster import ClusterEngine
 
     return ClusterEngine("auto" if name == "ray" else name)
@@ -57,7 +57,7 @@ def limit_captures_at_once(most: int) -> None:
     engine_named("local").at_once = most
 
 
-class _Here:
+class LocalEngine:
     """Captures that nobody expected are made by the caller's own thread, until there are lanes."""
 
     def __init__(self) -> None:
@@ -113,6 +113,12 @@ class _Here:
                     interrupt(lane)
                 with contextlib.suppress(Exception):
                     future.result(timeout=0.05)
+
+    def close(self) -> None:
+        """End what is left, and the threads."""
+        self.drop(list(self._begun))
+        if self._threads is not None:
+            self._threads.shutdown()
 
     def forget(self) -> None:
         """In a fork: the threads are the parent's."""

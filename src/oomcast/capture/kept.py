@@ -68,7 +68,15 @@ def _digest(path: Path) -> str:
 
 
 def _data_files(workload: Mapping[str, Any]) -> list[Path]:
-    return [Path(text) for text in _texts(workload) if os.path.isfile(text)]
+    return [Path(text) for text in _names(workload) if os.path.isfile(text)]
+
+
+def _names(workload: Mapping[str, Any]) -> Iterator[str]:
+    """Whatever may name a file: each text as it is, and without its kind, as in `hf:config.json`."""
+    for text in _texts(workload):
+        yield text
+        if ":" in text:
+            yield text.partition(":")[2]
 
 
 def _texts(plain: Any) -> Iterator[str]:
@@ -95,8 +103,8 @@ def stored_in(where: str | None, spec: Spec) -> InStore | None:
         )
     if guess_framework(spec.workload) != "torch":
         raise BadInput("--store keeps answers for PyTorch jobs only; leave it out.")
-    for text in _texts(spec.workload.as_dict()):
-        if os.path.isdir(text):
+    for text in _names(spec.workload.as_dict()):
+        if text and os.path.isdir(text):
             raise BadInput(f"--store keeps no answers that read a folder such as {text}; name the files in it.")
     for name in _hub_names(spec.workload):
         if find_public_model(name) is None:

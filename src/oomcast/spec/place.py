@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -78,10 +79,10 @@ class Place:
 class Engine(Kind):
     """Where captures run: on this machine, or on a Ray cluster, by its address where that is not this machine's."""
 
-    words = "local, ray or the address of a Ray cluster such as ray://host:10001"
+    words = "local, ray or the address of a Ray cluster such as ray://host:10001 or host:6379"
 
     def read(self, value: Any) -> str:
-        if isinstance(value, str) and (value in ("local", "ray") or value.startswith("ray://")):
+        if isinstance(value, str) and (value in ("local", "ray") or re.fullmatch(r"(ray://)?[^/\s]+:\d+", value)):
             return value
         raise BadInput(f"the engine must be {self.words}, not {str(value)[:80]!r}.")
 
