@@ -192,7 +192,7 @@ class _Search:
     def _facts(self, workload: Workload) -> ModelFacts:
         self.captures += 1
         trace = capture(self.spec.with_workload(workload))
-        return ModelFacts.of(trace, self.spec.place.machines.world_size, self.spec.workload.seq_len or 1)
+        return ModelFacts.of(trace, self.spec.place.machines.world_size, self.spec.workload.seq_len)
 
     def _is_beyond(self, candidate: Candidate) -> bool:
         """Whether its layout fits already with less cost, or did not fit with less work at a time or recomputing."""

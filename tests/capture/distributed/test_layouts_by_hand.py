@@ -344,8 +344,12 @@ def test_a_stage_of_fsdp2_is_cast_by_fsdp2_alone() -> None:
     [
         ({"parallel": "pp=3", "device": "3xh100-80gb"}, "a pipeline of 3 stages does not divide the 8 blocks"),
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
-        ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
-        ({"parallel": "cp=3,pp=2", "device": "6xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
+        ({"parallel": "ddp,cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
+        (
+            {"parallel": "ddp,cp=3,pp=2", "device": "6xh100-80gb"},
+            "cp=3 does not divide the sequence of 1024 into 6 pieces",
+        ),
+        ({"parallel": "cp=2,pp=2", "device": "4xh100-80gb"}, "like ddp,pp=2,cp=2 or fsdp2,pp=2,cp=2"),
         ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is offered for job files beside fsdp2 alone"),
     ],
 )
@@ -357,7 +361,7 @@ def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) 
 
 def test_what_has_no_sequences_cannot_be_cut_along_them() -> None:
     with pytest.raises(oomcast.errors.JobFailed, match="cp=2 cuts dimension 1 of the batch's tensors, which must be"):
-        ask("cp=2", "2xh100-80gb")
+        ask("ddp,cp=2", "2xh100-80gb")
 
 
 def decoder(length: int, layers: int) -> SimpleNamespace:
@@ -397,6 +401,28 @@ def test_context_parallelism_cuts_the_sequences() -> None:
     assert short <= half < 1.25 * short
 
 
+def test_attention_that_is_no_ring_is_told() -> None:
+    """Written out by hand, it would see a part of the sequence alone."""
+    by_hand = decoder(1024, 2)
+    fused = nn.functional.scaled_dot_product_attention
+
+    def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        nn.functional.scaled_dot_product_attention = written_out
+        try:
+            return model(batch).float().sum()
+        finally:
+            nn.functional.scaled_dot_product_attention = fused
+
+    options = {"batch_size": 2, "precision": "bf16", "steps": 1, "device": "2xh100-80gb", "parallel": "ddp,cp=2"}
+    ring = oomcast.estimate(decoder(1024, 2), **options)
+    alone = oomcast.estimate(SimpleNamespace(model=by_hand.model, batch=by_hand.batch, loss=loss), **options)
+    assert not any("no attention ran as a ring" in told for told in ring.assumptions)
+    assert any("no attention ran as a ring" in told for told in alone.assumptions)
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_context_parallelism_within_a_pipeline(stage: int) -> None:
     """A layer more of a stage keeps as much as in the test above."""
@@ -410,7 +436,7 @@ def test_context_parallelism_within_a_pipeline(stage: int) -> None:
 
         return (ask_for(8) - ask_for(4)) / 4
 
-    short, half = for_a_layer(4096, 2, "pp=2"), for_a_layer(8192, 4, "cp=2,pp=2")
+    short, half = for_a_layer(4096, 4, "ddp,pp=2"), for_a_layer(8192, 4, "ddp,cp=2,pp=2")
     assert short <= half < 1.25 * short
 
 

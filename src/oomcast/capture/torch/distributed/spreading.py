@@ -189,7 +189,7 @@ class Spread:
         if not self.cuts_sequences:
             return contextlib.nullcontext()
         self.assume(f"cp={self.parallel.context}: dimension 1 of the batch's tensors is cut, attention runs as a ring")
-        return parts_of_sequences(self.mesh()["cp"], batch)
+        return parts_of_sequences(self.mesh()["cp"], batch, self.assume)
 
     def sample(self, batch: Any) -> Any:
         """A batch of the host as this rank's part of its sequences has its shapes."""
