@@ -41,7 +41,7 @@ from ..training import Steps
 from .context_parallel import parts_of_sequences, shapes_of_parts
 from .expert_parallel import share_experts
 from .pipeline import Pipeline, cut_stages
-from .tensor_parallel import cut_tensors
+from .tensor_parallel import cut_tensors, has_cut_experts
 from .world import World
 
 __all__ = ["Spread"]
@@ -158,7 +158,13 @@ class Spread:
             return self._fsdp2(model, mesh, unbuilt, experts)
         if data is DataParallel.FSDP:
             return self._fsdp(model, mesh)
-        if self.parallel.tensor > 1:
+        if has_cut_experts(model):
+            if data is DataParallel.DDP:
+                raise BadInput(
+                    f"{self.parallel} cuts experts by the code of transformers, whose DTensors DDP does not take; "
+                    "write fsdp2 instead of ddp."
+                )
+        elif self.parallel.tensor > 1:
             # Buckets and foreach kernels take no mix of DTensors and others: each rank's own parts as plain tensors.
             _pre_dp_module_transform(model)
         model.to(torch.device("cuda"))
