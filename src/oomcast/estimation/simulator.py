@@ -89,7 +89,11 @@ def estimate_rank(spec: Spec, trace: Trace) -> Estimate:
     """The Estimate of one rank of several GPUs, whose Trace is known: what its groups of ranks hold comes on top."""
     target = target_of(spec)
     communication = nccl_bytes(target.gpu, communicators(spec))
-    return estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
+    answer = estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
+    machines = spec.place.machines
+    return dataclasses.replace(
+        answer, host_memory=trace.on_host * min(machines.gpus_per_node, machines.world_size) or None
+    )
 
 
 def _worst_of_the_ranks(spec: Spec) -> Estimate:

@@ -108,6 +108,7 @@ def trace_to_bytes(trace: Trace) -> bytes:
         "workload": dict(trace.workload),
         "script": None if trace.script is None else dataclasses.asdict(trace.script),
         "settings": dataclasses.asdict(trace.settings),
+        "on_host": trace.on_host,
         "operands": [[shapes[o.shape], shapes[o.stride], strings[o.dtype]] for o in operands],
         "shapes": list(shapes),
         "strings": list(strings),
@@ -206,6 +207,7 @@ def _build(document: Mapping[str, Any]) -> Trace:
         workload=dict(document["workload"]),
         script=_script(document.get("script")),
         settings=_settings(document.get("settings", {})),
+        on_host=_checked(document.get("on_host", 0), int),
     )
 
 

@@ -186,3 +186,5 @@ class Trace:
     """For a script: how far it was followed."""
     settings: ProcessSettings = ProcessSettings()
     """They hold where whoever asks says nothing else."""
+    on_host: int = 0
+    """Bytes that the layout puts off to the host's memory, of this process: parameters, gradients, states, buffers."""

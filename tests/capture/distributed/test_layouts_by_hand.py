@@ -7,7 +7,6 @@ bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's t
 from __future__ import annotations
 
 import importlib.util
-import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch import nn
 
 import oomcast
 from oomcast.estimation import Estimate
-from oomcast.units import MiB
 
 WIDTH, BLOCKS, RANKS = 1024, 8, 8
 B = 4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
@@ -149,10 +147,9 @@ def test_fsdp2_offloaded_holds_no_states() -> None:
 def test_what_is_offloaded_is_told_for_each_node(layout: str) -> None:
     """Two nodes of four GPUs: on each, half of the parameters, the gradients and two states."""
     answer = ask(layout, device="2x4xh100-80gb")
-    (sentence,) = (text for text in answer.assumptions if text.startswith("offload:"))
-    found = re.search(r"the host of 4 ranks holds ([\d.]+) MiB", sentence)
-    assert found is not None
-    assert close(float(found[1]) * MiB, 4 * P / 2)
+    assert answer.host_memory is not None
+    assert close(answer.host_memory, 4 * P / 2)
+    assert ask(layout.partition(",")[0], device="2x4xh100-80gb").host_memory is None
 
 
 @pytest.fixture(scope="module")
@@ -207,13 +204,10 @@ def test_zero_tells_what_its_host_holds() -> None:
     """Each rank puts off its part of the parameters, the masters, the gradients and two states, all in fp32;
     ZeRO-Infinity has the same on the GPU."""
     offloaded, on_disks = ask("zero3,offload"), ask("zero3,nvme")
-    (sentence,) = (text for text in offloaded.assumptions if text.startswith("offload:"))
-    found = re.search(r"the host of 8 ranks holds ([\d.]+) GiB", sentence)
-    assert found is not None
-    assert close(float(found[1]) * 1024 * MiB, 5 * P)
+    assert offloaded.host_memory is not None
+    assert close(offloaded.host_memory, 5 * P)
     assert on_disks.peak_allocated == offloaded.peak_allocated
-    (sentence,) = (text for text in on_disks.assumptions if text.startswith("nvme:"))
-    assert "pinned buffers on the host" in sentence
+    assert on_disks.host_memory == RANKS * (5 * 100_000_000 * 4 + 4 * P // RANKS)
 
 
 @pytest.mark.parametrize(

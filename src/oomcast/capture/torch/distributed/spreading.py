@@ -35,7 +35,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ....errors import BadInput
 from ....spec import DataParallel, Parallel, PipelineSchedule, Precision, Workload
-from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences, shapes_of_parts
@@ -72,6 +71,8 @@ class Spread:
     assume: Callable[[str], None]
     know: Callable[[Any, torch.Tensor], None]
     """Told the values of a tensor, where what it holds is assumed."""
+    put_off: Callable[[int], None]
+    """Told the bytes that this rank has in the host's memory."""
 
     def start(self) -> None:
         """As a script of torchrun begins."""
@@ -274,25 +275,18 @@ class Spread:
         return model
 
     def tell_host(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """After the last step: what the ranks of a node hold on their host, where `offload` put it there."""
+        """After the last step: what this rank has on its host, where `offload` put it there."""
         parameters = list(model.parameters())
         states = (value for state in optimizer.state.values() for value in state.values())
         # A gradient is as large as its parameter; the last ones may have been let go.
-        self._tell_held(2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states)))
+        self.put_off(2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states)))
 
     def tell_host_of_engine(self, steps: Steps) -> None:
         """The same where DeepSpeed puts it there."""
         from .zero import DeepSpeedSteps
 
         assert isinstance(steps, DeepSpeedSteps)
-        self._tell_held(steps.bytes_on_host())
-
-    def _tell_held(self, on_host: int) -> None:
-        ranks = min(self.world.gpus_per_node, self.world.size)
-        self.assume(
-            f"offload: the host of {ranks} ranks holds {format_bytes(ranks * on_host)} of parameters, gradients and "
-            "optimizer states, beside what the processes themselves take"
-        )
+        self.put_off(steps.bytes_on_host())
 
     def _fsdp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         half = _HALF.get(self.precision)
