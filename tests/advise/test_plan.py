@@ -210,7 +210,7 @@ def test_sequences_and_experts_are_shared_where_there_are_some(sequences: Spec, 
 
 
 def test_what_only_shared_sequences_let_fit_is_found(sequences: Spec) -> None:
-    """Two sequences of 32,768 tokens on two small GPUs: with recomputation, too, each needs both."""
+    """Two sequences of 32,768 tokens on two small GPUs: even with recomputation each sequence needs both."""
     found = oomcast.plan(
         sequences.workload.job.reference, batch_size=1, device="2x1250MiB", seq_len=32768, precision="amp-bf16",
         captures=10,
