@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..capture import capture
+from ..capture import capture, expecting
 from ..errors import BadInput, OomcastError, TookTooLong
 from ..estimation import Estimate, estimate_rank, estimate_trace, kinds_of_ranks, target_of
 from ..spec import DESCRIPTIONS, JobKind, Spec, takes_options
@@ -166,17 +166,26 @@ class _Search:
         if spec.place.machines.world_size == 1:
             trace = _by_formula(self._capture(spec), remedies)
             return trace, estimate_trace(trace, target_of(spec))
-        traces = [_by_formula(self._capture(spec.with_place(rank=k.rank)), remedies) for k in kinds_of_ranks(spec)]
+        traces = [_by_formula(self._capture(one), remedies) for one in _of_each_rank(spec)]
         return max(((t, estimate_rank(spec, t)) for t in traces), key=lambda pair: pair[1].device_total)
 
     def try_all(self, sets: Iterable[tuple[Remedy, ...]]) -> list[Change]:
-        changes = []
-        for remedies in sets:
-            try:
-                changes.append(self._try(remedies))
-            except OomcastError as error:
-                self.failed[" + ".join(remedy.key for remedy in remedies)] = str(error)
+        changes, sets = [], list(sets)
+        with expecting(spec for remedies in sets for spec in self._needed_first(remedies)):
+            for remedies in sets:
+                try:
+                    changes.append(self._try(remedies))
+                except OomcastError as error:
+                    self.failed[" + ".join(remedy.key for remedy in remedies)] = str(error)
         return changes
+
+    def _needed_first(self, remedies: tuple[Remedy, ...]) -> list[Spec]:
+        """What trying them captures whatever comes of it; nothing where they do not go together."""
+        try:
+            specs = _of_each_rank(_applied(self.spec, self._first_form(remedies)))
+        except OomcastError:
+            return []
+        return [spec for spec in specs if _key(spec) not in self._traces]
 
     def never_called(self, base: Trace) -> set[str]:
         """Modules that hold others but are never called, so that they cannot be checkpointed: the job tells."""
@@ -237,18 +246,14 @@ class _Search:
 
     def _try(self, remedies: tuple[Remedy, ...]) -> Change:
         """A remedy with several forms is taken in the mildest that reaches the goal: the one before it was captured."""
-        assert self._base is not None
         place = next((n for n, remedy in enumerate(remedies) if remedy.versions), None)
-        if place is None:
-            return self._captured(remedies)
+        if place is None or self._is_reached:
+            return self._captured(self._first_form(remedies))
         versions = remedies[place].versions
 
         def at(number: int) -> Change:
-            version = dataclasses.replace(versions[number], versions=versions)
-            return self._captured((*remedies[:place], version, *remedies[place + 1 :]))
+            return self._captured(_in_form(remedies, place, number))
 
-        if self.goal.reached(self._base):
-            return at(0)
         low, high, found = -1, len(versions) - 1, at(len(versions) - 1)
         while found.reaches and high - low > 1:
             tried = at((low + high) // 2)
@@ -258,12 +263,19 @@ class _Search:
                 low = (low + high) // 2
         return found
 
+    def _first_form(self, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+        """A remedy with several forms in the one that is tried first: the strongest, while the goal is not reached."""
+        place = next((n for n, remedy in enumerate(remedies) if remedy.versions), None)
+        return remedies if place is None else _in_form(remedies, place, 0 if self._is_reached else -1)
+
+    @property
+    def _is_reached(self) -> bool:
+        assert self._base is not None
+        return self.goal.reached(self._base)
+
     def _captured(self, remedies: tuple[Remedy, ...]) -> Change:
         assert self._base is not None
-        changed = self.spec
-        for remedy in remedies:
-            changed = remedy.apply(changed)
-        trace, estimate = self._estimated(changed, remedies)
+        trace, estimate = self._estimated(_applied(self.spec, remedies), remedies)
         is_file = self.spec.workload.job.kind is JobKind.FILE
         return Change(
             remedies=remedies,
@@ -276,11 +288,34 @@ class _Search:
 
     def _capture(self, spec: Spec) -> Trace:
         """Remedies of the allocator alone change no Trace: the same workload is captured once."""
-        key = json.dumps([spec.workload.as_dict(), spec.place.rank], sort_keys=True)
+        key = _key(spec)
         if key not in self._traces:
             self.captures += 1
             self._traces[key] = capture(spec)
         return self._traces[key]
+
+
+def _key(spec: Spec) -> str:
+    return json.dumps([spec.workload.as_dict(), spec.place.rank], sort_keys=True)
+
+
+def _of_each_rank(spec: Spec) -> list[Spec]:
+    """The question itself on one GPU, else one for each kind of rank."""
+    if spec.place.machines.world_size == 1:
+        return [spec]
+    return [spec.with_place(rank=kind.rank) for kind in kinds_of_ranks(spec)]
+
+
+def _applied(spec: Spec, remedies: Iterable[Remedy]) -> Spec:
+    for remedy in remedies:
+        spec = remedy.apply(spec)
+    return spec
+
+
+def _in_form(remedies: tuple[Remedy, ...], place: int, number: int) -> tuple[Remedy, ...]:
+    versions = remedies[place].versions
+    form = dataclasses.replace(versions[number], versions=versions)
+    return (*remedies[:place], form, *remedies[place + 1 :])
 
 
 def _by_formula(trace: Trace, remedies: Sequence[Remedy]) -> Trace:

@@ -25,7 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..capture import capture
+from ..capture import capture, expecting
 from ..devices import Gpu, all_gpus, attention_traits, context_bytes, find_gpu
 from ..errors import BadInput, OomcastError, UnreadableFile
 from ..estimation import Target, estimate_trace, load_interval, target_of
@@ -144,11 +144,13 @@ class _Ranking:
         typical = _middle([gpu for gpu in gpus if gpu.compute_capability >= (8, 0)] or list(gpus))
         first = self._trace_of(typical)
         attention = _attention_in(first)
-        for kin in _groups(gpus, lambda gpu: _same_kernels(gpu, typical, attention)):
-            trace = first if typical in kin else self._trace_of(_middle(kin))
-            for alike in _groups(tuple(kin), lambda gpu: gpu.compute_capability) if trace is not None else []:
-                measured = self._choice(_middle(alike), trace)
-                choices.update({gpu.name: self._like(gpu, measured) for gpu in alike})
+        families = list(_groups(gpus, lambda gpu: _same_kernels(gpu, typical, attention)))
+        with expecting(self._spec_on(_middle(kin)) for kin in families if typical not in kin):
+            for kin in families:
+                trace = first if typical in kin else self._trace_of(_middle(kin))
+                for alike in _groups(tuple(kin), lambda gpu: gpu.compute_capability) if trace is not None else []:
+                    measured = self._choice(_middle(alike), trace)
+                    choices.update({gpu.name: self._like(gpu, measured) for gpu in alike})
         if not choices:
             raise BadInput(next(iter(self.failed.values())))
         ordered = _ordered(choices)
@@ -163,12 +165,15 @@ class _Ranking:
                 ordered = _ordered(choices)
         return ordered
 
+    def _spec_on(self, gpu: Gpu) -> Spec:
+        return self.spec.with_place(device=gpu.name)
+
     def _trace_of(self, gpu: Gpu) -> Trace | None:
         key = _capture_key(gpu)
         if key not in self._traces:
             self.captures += 1
             try:
-                self._traces[key] = capture(self.spec.with_place(device=gpu.name))
+                self._traces[key] = capture(self._spec_on(gpu))
             except OomcastError as error:
                 self.failed[gpu.sm] = str(error)
                 return None
