@@ -106,6 +106,8 @@ def transformer_config(arguments: Arguments) -> Any:
         more |= {"activation_func": functional.silu, "gated_linear_unit": True, "bias_activation_fusion": True}
     elif arguments.squared_relu:
         more |= {"activation_func": squared_relu, "bias_activation_fusion": False}
+    if arguments.microbatch_group_size_per_virtual_pipeline_stage:
+        more["microbatch_group_size_per_vp_stage"] = int(arguments.microbatch_group_size_per_virtual_pipeline_stage)
     if arguments.attention_backend:
         more["attention_backend"] = AttnBackend[arguments.attention_backend]
     if arguments.moe_layer_freq is not None:
