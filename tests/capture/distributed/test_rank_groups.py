@@ -57,6 +57,21 @@ def test_what_a_script_exchanges_in_which_group(tmp_path: Path) -> None:
     assert any("NCCL 2.27 takes" in sentence for sentence in answer.assumptions)
 
 
+RING = """
+next_rank, before = (rank % 4 + 1) % 4, (rank % 4 + 3) % 4
+group = [dist.new_group([0, 1, 2, 3]), dist.new_group([4, 5, 6, 7])][rank // 4]
+x = torch.ones(8, 16, device="cuda")
+sent, received = [0] * 4, [0] * 4
+sent[next_rank] = received[before] = 8
+dist.all_to_all_single(torch.empty_like(x), x, received, sent, group=group)
+"""
+
+
+def test_an_all_to_all_with_empty_shares_is_a_message_to_few(tmp_path: Path) -> None:
+    ring = (RankGroup(4, 1, frozenset({Exchange.NEIGHBOURS}), near_peers=2),)
+    assert look(tmp_path, RING).breakdown["communication"] == nccl_figure(find_gpu("h100-80gb"), (2, 27), ring).typical
+
+
 def test_a_group_in_which_nothing_is_exchanged_has_no_buffers(tmp_path: Path) -> None:
     assert "communication" not in look(tmp_path, "dist.new_group([0, 1])\n").breakdown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,16 +36,15 @@ class GroupsInUse:
         """0: there is one GPU, and nobody to talk to."""
         self._groups: dict[str, _Group | None] = {}
 
-    def exchange(self, group: Any, what: Exchange, nbytes: int = 0, peer: int | None = None) -> None:
-        """`group`: a process group; `peer`: whom a message goes to or comes from, as the group counts its ranks."""
+    def exchange(self, group: Any, what: Exchange, nbytes: int = 0, peers: Iterable[int] = ()) -> None:
+        """`group`: a process group; `peers`: whom messages go to or come from, as the group counts its ranks."""
         if not self.gpus_per_node:
             return
         known = self._known(group)
         if known is None:
             return
         known.exchanges.add(Exchange.LARGE_SUMS if what is Exchange.SUMS and nbytes >= _LARGE else what)
-        if peer is not None and 0 <= peer < known.size:
-            known.peers.add(peer)
+        known.peers.update(peer for peer in peers if 0 <= peer < known.size)
 
     def _known(self, group: Any) -> _Group | None:
         name = group.group_name

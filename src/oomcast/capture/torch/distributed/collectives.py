@@ -52,6 +52,8 @@ _FUNCTIONAL = {
     "all_to_all_single": Exchange.PAIRS,
 }  # fmt: skip
 """Those that DTensor and compiled code call: on fakes, torch answers them without a process group."""
+_NAMES = (str, dist.ProcessGroup)
+"""How these are told their group."""
 _ADDS: ContextVar[bool] = ContextVar("adds", default=False)
 
 
@@ -103,18 +105,32 @@ def _note(recorder: Recorder, name: str, args: Any) -> None:
     """Its group exchanges something on the GPUs."""
     if recorder.groups.gpus_per_node:
         place = next(number for number, argument in enumerate(args) if isinstance(argument, torch.ScriptObject))
-        what = _EXCHANGES[name]
-        peer = args[place + 1] if what is Exchange.NEIGHBOURS and name != "recv_any_source_" else None
-        recorder.groups.exchange(dist.ProcessGroup.unbox(args[place]), what, _bytes(args[0]), peer)
+        what, group = _EXCHANGES[name], dist.ProcessGroup.unbox(args[place])
+        peers: tuple[int, ...] = (args[place + 1],) if what is Exchange.NEIGHBOURS and name != "recv_any_source_" else ()
+        if name == "alltoall_base_":
+            what, peers = _partners(group, args[place + 1], args[place + 2])
+        recorder.groups.exchange(group, what, _bytes(args[0]), peers)
+
+
+def _partners(group: Any, received: Any, sent: Any) -> tuple[Exchange, tuple[int, ...]]:
+    """Of an all-to-all: torch sends nothing to those whose share is empty, as when a ring is made of it."""
+    shares = (*received, *sent)
+    if not shares or not all(isinstance(share, int) for share in shares) or all(shares):
+        return Exchange.PAIRS, ()
+    some = {rank for listed in (received, sent) for rank, share in enumerate(listed) if share}
+    return Exchange.NEIGHBOURS, tuple(some - {dist.get_rank(group)})
 
 
 def _noting(what: Exchange) -> Any:
     """A rule that leaves the answer to torch."""
 
     def rule(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        name: Any = kwargs.get("group_name") or next((one for one in reversed(args) if isinstance(one, str)), None)
-        if name is not None and recorder.groups.gpus_per_node:
-            recorder.groups.exchange(_resolve_process_group(name), what, _bytes(args[0]))
+        named: Any = kwargs.get("group_name", next((one for one in reversed(args) if isinstance(one, _NAMES)), None))
+        if named is not None and recorder.groups.gpus_per_node:
+            group = named if isinstance(named, dist.ProcessGroup) else _resolve_process_group(named)
+            pairs = what is Exchange.PAIRS
+            done, peers = _partners(group, args[1], args[2]) if pairs else (what, ())
+            recorder.groups.exchange(group, done, _bytes(args[0]), peers)
         return NotImplemented
 
     return rule
