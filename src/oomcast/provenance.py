@@ -1,13 +1,17 @@
-"""Which code made a file: a digest over whole packages, so that nobody keeps a list of the files that matter."""
+"""Which code made a file or an answer, and the versions of the libraries beside it.
+
+The code is a digest over whole packages, so that nobody keeps a list of the files that matter.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from importlib import util
+from collections.abc import Mapping
+from importlib import metadata, util
 from pathlib import Path
 
-__all__ = ["TRACE_ROOMS", "source_digest"]
+__all__ = ["TRACE_ROOMS", "library_versions", "source_digest"]
 
 TRACE_ROOMS = (
     "oomcast.spec",
@@ -18,6 +22,12 @@ TRACE_ROOMS = (
     "oomcast.zoo",
 )
 """What decides a Trace. A room is in it as a whole: what a capture reads from it may change with any of its files."""
+
+_LIBRARIES = (
+    *("torch", "transformers", "timm", "torchvision", "peft", "accelerate", "bitsandbytes", "deepspeed", "numpy"),
+    *("torchao", "diffusers", "pytorch-optimizer", "nvidia-cudnn-cu12"),
+)
+"""Those that a capture of a PyTorch job may run."""
 
 _WRITTEN_BY_PYTHON = "__pycache__"
 
@@ -48,3 +58,15 @@ def _files(package: str) -> list[tuple[Path, str]]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and _WRITTEN_BY_PYTHON not in path.parts
     ]
+
+
+@functools.cache
+def library_versions() -> Mapping[str, str]:
+    """Of the installed libraries that decide what a PyTorch job allocates."""
+    versions = {}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

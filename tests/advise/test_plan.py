@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 
 import oomcast
 from oomcast.advise.layouts import Candidate, Layouts, ModelFacts
+from oomcast.capture import capture
 from oomcast.devices import find_gpu
 from oomcast.errors import BadInput
 from oomcast.report.plans import plan_as_json
@@ -152,3 +155,66 @@ def test_gradients_that_come_as_activations_go_are_not_added_to_them() -> None:
     layouts.learn(Candidate(Parallel(None, 2, 2), 1, 4, True), 700)
     shorter, longer = (Candidate(Parallel(DataParallel.FSDP2, 2, stages), 1, 4, True) for stages in (1, 4))
     assert layouts.least(longer) - layouts.least(shorter) > 600
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000}  # fmt: skip
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+
+
+def written(folder: Path, configuration: dict[str, object]) -> str:
+    (folder / "config.json").write_text(json.dumps(configuration))
+    return f"hf:{folder / 'config.json'}"
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory: pytest.TempPathFactory) -> Spec:
+    pytest.importorskip("transformers")
+    job = written(tmp_path_factory.mktemp("llama"), LLAMA)
+    return Spec.read_sized(job, 1, device="4x24GiB", seq_len=4096, precision="amp-bf16", steps=2)
+
+
+def facts(spec: Spec) -> ModelFacts:
+    whole = dataclasses.replace(spec.workload, parallel=Parallel(DataParallel.FSDP2), steps=1, optimizer="sgd")
+    return ModelFacts.of(capture(spec.with_workload(whole)), 4, spec.workload.seq_len)
+
+
+@pytest.mark.parametrize("layout", ["fsdp2,cp=2", "fsdp2,cp=4", "ddp,cp=2", "fsdp2,tp=2,cp=2", "fsdp2,pp=2,cp=2"])
+def test_no_layout_of_long_sequences_holds_less_than_arithmetic_says(sequences: Spec, layout: str) -> None:
+    """What rules a layout out must be less than what it holds, and not be far from it either."""
+    parallel, model = Parallel.parse(layout), facts(sequences)
+    candidate = Candidate(parallel, 1, parallel.model_size, False)
+    least = Layouts(sequences, find_gpu("24GiB"), model).least(candidate)
+    held = oomcast.estimate(
+        sequences.workload.job.reference, batch_size=1, device="4x24GiB", seq_len=4096, precision="amp-bf16", steps=2,
+        parallel=layout, accumulation=parallel.model_size,
+    )  # fmt: skip
+    assert held.peak_allocated / 4 < least < held.peak_allocated
+
+
+def test_sequences_and_experts_are_shared_where_there_are_some(sequences: Spec, tmp_path: Path) -> None:
+    def tried(spec: Spec, model: ModelFacts) -> set[str]:
+        return {str(one.parallel) for one in Layouts(spec, find_gpu("24GiB"), model).by_cost()}
+
+    model = facts(sequences)
+    assert {"fsdp2,cp=2", "ddp,cp=4", "fsdp2,tp=2,cp=2", "fsdp2,pp=2,cp=2"} <= tried(sequences, model)
+    assert not any("ep=" in layout for layout in tried(sequences, model))
+    without = dataclasses.replace(model, has_sequences=False)
+    assert not any("cp=" in layout for layout in tried(sequences, without))
+    job = written(tmp_path, MIXTRAL)
+    experts = Spec.read_sized(job, 1, device="4x24GiB", seq_len=64, precision="amp-bf16", steps=2)
+    mixture = facts(experts)
+    assert mixture.experts == pytest.approx(4 * 4 * 8 * 3 * 256 * 1024, rel=0.01)
+    assert {"fsdp2,ep=2", "fsdp2,ep=4"} <= tried(experts, mixture)
+    assert not any("ep=" in layout and "," in layout.partition("fsdp2,")[2] for layout in tried(experts, mixture))
+
+
+def test_what_only_shared_sequences_let_fit_is_found(sequences: Spec) -> None:
+    """Two sequences of 32,768 tokens on two small GPUs: even with recomputation each sequence needs both."""
+    found = oomcast.plan(
+        sequences.workload.job.reference, batch_size=1, device="2x1250MiB", seq_len=32768, precision="amp-bf16",
+        captures=10,
+    )  # fmt: skip
+    assert found.best is not None
+    assert found.best.candidate.parallel.context == 2
+    assert not any(layout.fits for layout in found.layouts if layout.candidate.parallel.context == 1)

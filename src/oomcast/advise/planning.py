@@ -14,13 +14,16 @@ beside it is taken from the larger of the two. The cheapest layout that is said 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import shlex
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..capture import capture
+from ..capture import capture, captures_at_once, expecting
 from ..devices import Gpu, find_gpu
 from ..errors import BadInput, TookTooLong
 from ..estimation import (
@@ -146,31 +149,41 @@ class _Search:
     def run(self, most: int) -> None:
         layouts = Layouts(self.spec, self.gpu, self._look())
         waiting = layouts.by_cost()
-        while waiting:
-            candidate = waiting.pop(0)
-            if layouts.least(candidate) > self.gpu.usable_memory or self._is_beyond(candidate):
-                self.left_out += 1
-            elif len(self.tried) >= most:
-                self.untried += 1
-            else:
-                self._try(candidate, layouts)
-                recomputing = dataclasses.replace(candidate, checkpointing=True)
-                if recomputing in waiting and not any(layout.fits for layout in self.tried):
-                    waiting.remove(recomputing)
-                    waiting.insert(0, recomputing)
+        at_once = captures_at_once(self.spec.effort)
+        with _Ahead() as ahead:
+            while waiting:
+                open_ones = (other for other in waiting if not self._is_ruled_out(other, layouts))
+                soon = itertools.islice(open_ones, min(at_once, most - len(self.tried)))
+                ahead.expect_only({other: self._specs(other) for other in soon} if at_once > 1 else {})
+                candidate = waiting.pop(0)
+                if self._is_ruled_out(candidate, layouts):
+                    self.left_out += 1
+                elif len(self.tried) >= most:
+                    self.untried += 1
+                else:
+                    self._try(candidate, layouts)
+                    recomputing = dataclasses.replace(candidate, checkpointing=True)
+                    if recomputing in waiting and not any(layout.fits for layout in self.tried):
+                        waiting.remove(recomputing)
+                        waiting.insert(0, recomputing)
         self.tried.sort(key=lambda layout: layout.cost)
         self._confirm()
+
+    def _is_ruled_out(self, candidate: Candidate, layouts: Layouts) -> bool:
+        return layouts.least(candidate) > self.gpu.usable_memory or self._is_beyond(candidate)
 
     def _look(self) -> ModelFacts:
         """Sharded over all GPUs, the model shows its parameters; with two and three blocks, what one of them adds."""
         workload = dataclasses.replace(
             self.spec.workload, parallel=Parallel(DataParallel.FSDP2), steps=1, optimizer="sgd"
         )
-        model = self._facts(workload)
-        try:
-            two, three = (self._facts(dataclasses.replace(workload, blocks=count)).parameters for count in (2, 3))
-        except BadInput:  # it has no blocks, they differ, or it does not run without all of them
-            return model
+        shallow = [dataclasses.replace(workload, blocks=count) for count in (2, 3)]
+        with expecting([self.spec.with_workload(one) for one in (workload, *shallow)]):
+            model = self._facts(workload)
+            try:
+                two, three = (self._facts(one).parameters for one in shallow)
+            except BadInput:  # it has no blocks, they differ, or it does not run without all of them
+                return model
         if three > two and (model.parameters - two) % (three - two) == 0:
             self._blocks = 2 + (model.parameters - two) // (three - two)
             return dataclasses.replace(model, blocks=self._blocks)
@@ -179,7 +192,7 @@ class _Search:
     def _facts(self, workload: Workload) -> ModelFacts:
         self.captures += 1
         trace = capture(self.spec.with_workload(workload))
-        return ModelFacts.of(trace, self.spec.place.machines.world_size, self.spec.workload.seq_len or 1)
+        return ModelFacts.of(trace, self.spec.place.machines.world_size, self.spec.workload.seq_len)
 
     def _is_beyond(self, candidate: Candidate) -> bool:
         """Whether its layout fits already with less cost, or did not fit with less work at a time or recomputing."""
@@ -193,20 +206,30 @@ class _Search:
         )
 
     def _try(self, candidate: Candidate, layouts: Layouts) -> None:
-        stages = candidate.parallel.pipeline
-        few = self._blocks % stages > 0 or self._blocks // stages <= _few_blocks(candidate)[1]
-        is_known = self.spec.workload.job.kind in _KNOWN_LAYERS and candidate.parallel.data is not DataParallel.DDP
+        whole = self._is_tried_whole(candidate)
         try:
-            held = self._whole(candidate) if few or is_known else self._extended(candidate)
+            held = self._whole(candidate) if whole else self._extended(candidate)
         except TookTooLong:  # nothing is known of the layout then, and it must not look as if it were ruled out
             raise
         except BadInput:  # the model cannot be divided so; that the job itself is right was seen before
             self.left_out += 1
             return
         layouts.learn(candidate, held.activations)
-        self.tried.append(self._planned(candidate, layouts.cost(candidate), held, whole=few or is_known))
+        self.tried.append(self._planned(candidate, layouts.cost(candidate), held, whole=whole))
         if not held.fits:
             self._too_large.append(candidate)
+
+    def _is_tried_whole(self, candidate: Candidate) -> bool:
+        """Where the capture itself extends shallow models, or few blocks would be as many as all."""
+        stages = candidate.parallel.pipeline
+        few = self._blocks % stages > 0 or self._blocks // stages <= _few_blocks(candidate)[1]
+        return few or (self.spec.workload.job.kind in _KNOWN_LAYERS and candidate.parallel.data is not DataParallel.DDP)
+
+    def _specs(self, candidate: Candidate) -> list[Spec]:
+        """Those that trying it captures, in the order in which it asks for them."""
+        whole, stages = self._is_tried_whole(candidate), candidate.parallel.pipeline
+        counts = (None,) if whole else tuple(count * stages for count in _shallow(candidate))
+        return [self._spec_of(candidate, stage, blocks) for stage in _stages_to_try(stages, whole) for blocks in counts]
 
     def _confirm(self) -> None:
         """Capture the cheapest layout that fits whole, and the next one where it does not."""
@@ -235,18 +258,16 @@ class _Search:
         return words
 
     def _whole(self, candidate: Candidate) -> _Held:
-        """Of a pipeline the first stage, the second, whose successors hold ever less, and the last, with the loss."""
-        stages, held = candidate.parallel.pipeline, []
-        for stage in sorted({0, min(1, stages - 1), stages - 1}):
+        held = []
+        for stage in _stages_to_try(candidate.parallel.pipeline, whole=True):
             held.append(self._held(self._estimate(candidate, stage)))
             if not held[-1].fits:
                 break
         return _worst(held)
 
     def _extended(self, candidate: Candidate) -> _Held:
-        """Of a pipeline the first stage and the last."""
-        stages, held = candidate.parallel.pipeline, []
-        for stage in sorted({0, stages - 1}):
+        held = []
+        for stage in _stages_to_try(candidate.parallel.pipeline, whole=False):
             held.append(self._grown(candidate, stage) or self._by_arithmetic(candidate, stage))
             if not held[-1].fits:
                 break
@@ -259,7 +280,7 @@ class _Search:
         if candidate.parallel.data is DataParallel.DDP:
             return None
         stages = candidate.parallel.pipeline
-        specs = [self._spec_of(candidate, stage, count * stages) for count in (_FEW_BLOCKS, _FEW_BLOCKS + 1)]
+        specs = [self._spec_of(candidate, stage, count * stages) for count in _shallow(candidate)]
         self.captures += len(specs)
         shallow, deeper = map(capture, specs)
         trace = grow(shallow, deeper, self._blocks // stages - _FEW_BLOCKS - 1)
@@ -291,6 +312,40 @@ class _Search:
             blocks=blocks,
         )
         return self.spec.with_workload(workload).with_place(rank=rank)
+
+
+class _Ahead:
+    """The candidates that are likely to be tried next: their captures begin while another one is looked at."""
+
+    def __init__(self) -> None:
+        self._begun: dict[Candidate, contextlib.ExitStack] = {}
+
+    def expect_only(self, candidates: Mapping[Candidate, Iterable[Spec]]) -> None:
+        for candidate in self._begun.keys() - candidates.keys():
+            self._begun.pop(candidate).close()
+        for candidate, specs in candidates.items():
+            if candidate not in self._begun:
+                self._begun[candidate] = contextlib.ExitStack()
+                self._begun[candidate].enter_context(expecting(specs))
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.expect_only({})
+
+
+def _stages_to_try(stages: int, whole: bool) -> list[int]:
+    """Of a pipeline the first, the last, which has the loss, and of a whole model the second: those after it hold ever
+    less."""
+    return sorted({0, min(1, stages - 1), stages - 1} if whole else {0, stages - 1})
+
+
+def _shallow(candidate: Candidate) -> tuple[int, int]:
+    """How many blocks a stage has in the two models that tell what all blocks hold."""
+    if candidate.parallel.data is DataParallel.DDP:
+        return _few_blocks(candidate)
+    return _FEW_BLOCKS, _FEW_BLOCKS + 1
 
 
 def _few_blocks(candidate: Candidate) -> tuple[int, int]:

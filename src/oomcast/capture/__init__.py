@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from .client import capture, remember_captures
+from .capturing import capture, captures_at_once, expecting, remember_captures
+from .engines import limit_captures_at_once
 from .frameworks import guess_framework
 from .venvs import ENVIRONMENTS, environments, make_environment
 
-__all__ = ["ENVIRONMENTS", "capture", "environments", "guess_framework", "make_environment", "remember_captures"]
+__all__ = [
+    "ENVIRONMENTS",
+    "capture",
+    "captures_at_once",
+    "environments",
+    "expecting",
+    "guess_framework",
+    "limit_captures_at_once",
+    "make_environment",
+    "remember_captures",
+]

@@ -1,11 +1,9 @@
-"""A workload's Trace, captured in a process of its own: what goes wrong there becomes a sentence here."""
+"""A workload's Trace, captured here in a process of its own: what goes wrong there becomes a sentence."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
-import os
 import signal
 import sys
 import tempfile
@@ -30,7 +28,7 @@ from .scratch import check_temporary_folder
 from .spawned import SpawningServer
 from .worker import answer_request, limits_of
 
-__all__ = ["capture", "remember_captures"]
+__all__ = ["capture_here", "interrupt", "trace_of"]
 
 _ERRORS: dict[str, type[OomcastError]] = {
     kind.__name__: kind
@@ -44,65 +42,37 @@ _ERRORS: dict[str, type[OomcastError]] = {
         UnreadableFile,
     )
 }
-_servers: dict[tuple[str, str, bool, tuple[str, ...]], CaptureServer | SpawningServer] = {}
-"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, and the libraries
-that it loads before it forks: what one job needed must not show in the answer for the next."""
+_servers: dict[tuple[str, str, bool, tuple[str, ...], int], CaptureServer | SpawningServer] = {}
+"""By framework, the Python that has it (a campaign compares several), whether its jobs are forks, the libraries that it
+loads before it forks (what one job needed must not show in the answer for the next), and the lane."""
 
 
-def capture(spec: Spec) -> Trace:
+def interrupt(lane: int) -> None:
+    """From another thread: end what is captured in a lane; whoever waits for it is told that there is no answer."""
+    for (*_, number), server in list(_servers.items()):
+        if number == lane:
+            server.interrupt()
+
+
+def capture_here(spec: Spec, lane: int = 0) -> Trace:
     """Run the job on the virtual GPU of its place, in another process, and return its record.
+
+    Each lane has processes of its own, so that several threads capture at once.
 
     Raises BadInput or JobFailed where the job is at fault, CaptureFailed where oomcast is. For a job that is an object
     this process forks; where jobs are no forks, the object is sent to a process that starts anew.
     The framework is the one that the workload names, else the one of what the job's `model()` returns.
     """
     workload = spec.workload
-    if workload.job.kind is JobKind.TEMPLATE:
-        raise BadInput(
-            f"{workload.job.reference} is a network of a campaign: add --estimator tbem with its --campaign, or "
-            "--estimator equation with its --equation."
-        )
-    if workload.job.kind is JobKind.SCRIPT and os.name != "posix":
-        raise BadInput("scripts can be run on Linux and macOS only; give a job file with model() and batch() instead.")
-    if _remembered.most == 0 or workload.job.kind in (JobKind.OBJECT, JobKind.SCRIPT):
-        return _capture(spec)
-    key = json.dumps([workload.as_dict(), spec.place.as_dict()], sort_keys=True)
-    trace = _remembered.traces.pop(key, None) or _capture(spec)
-    _remembered.traces[key] = trace  # the newest are at the end
-    while len(_remembered.traces) > _remembered.most:
-        del _remembered.traces[next(iter(_remembered.traces))]
-    return trace
-
-
-def remember_captures(most: int) -> None:
-    """From now on this process keeps its last Traces: who asks for the same job and place gets the same Trace.
-
-    Only for a process that knows that the files its jobs name do not change, or that calls this again where they do:
-    what was kept before is forgotten.
-    """
-    _remembered.most = most
-    _remembered.traces.clear()
-
-
-@dataclasses.dataclass
-class _Remembered:
-    most: int = 0
-    traces: dict[str, Trace] = dataclasses.field(default_factory=dict)
-
-
-_remembered = _Remembered()
-
-
-def _capture(spec: Spec) -> Trace:
-    workload = spec.workload
     framework = known_framework(guess_framework(workload), tuple(ROOMS))
     try:
-        return _ask(framework, spec)
+        return _ask(framework, spec, lane)
     except CompiledCodeFailed as failed:
         # Nothing that the script wrote is left, so it can be run once more.
         assert spec.script is not None
         reason = f"compiled code cannot be followed here ({failed})"
-        return _ask(framework, dataclasses.replace(spec, script=dataclasses.replace(spec.script, eager_because=reason)))
+        eager = dataclasses.replace(spec, script=dataclasses.replace(spec.script, eager_because=reason))
+        return _ask(framework, eager, lane)
     except OtherFramework as other:
         actual = known_framework(str(other), tuple(ROOMS))
         if workload.framework is not None:
@@ -110,10 +80,10 @@ def _capture(spec: Spec) -> Trace:
                 f"model() in {workload.job.name} returned a model of {actual}, not of {framework}; "
                 f"leave --framework out, or say {actual}."
             ) from None
-        return _ask(actual, spec)
+        return _ask(actual, spec, lane)
 
 
-def _ask(framework: str, spec: Spec) -> Trace:
+def _ask(framework: str, spec: Spec, lane: int) -> Trace:
     workload, time_limit = spec.workload, spec.effort.time_limit
     check_temporary_folder()  # before any library is loaded that would leave a folder of its own
     if framework not in ("torch", "jax") and spec.place.machines.world_size > 1:
@@ -126,7 +96,7 @@ def _ask(framework: str, spec: Spec) -> Trace:
         if workload.job.kind is JobKind.OBJECT:
             answer = _from_object(framework, request)
         else:
-            server = _server(framework, interpreter_of(framework), workload.libraries)
+            server = _server(framework, interpreter_of(framework), workload.libraries, lane)
             answer = server.ask(request, limits_of(spec))
     except TimeLimit:
         raise TookTooLong(
@@ -135,6 +105,11 @@ def _ask(framework: str, spec: Spec) -> Trace:
         ) from None
     except ProcessEnded as ended:
         raise _how_it_ended(ended, framework, spec) from None
+    return trace_of(answer)
+
+
+def trace_of(answer: Answer) -> Trace:
+    """What an answer brought; raises the error that it tells."""
     if answer.error is None:
         return trace_from_bytes(answer.payload)
     kind = _ERRORS.get(answer.error, BadInput if answer.exit_code == 2 else CaptureFailed)
@@ -143,8 +118,10 @@ def _ask(framework: str, spec: Spec) -> Trace:
     raise kind(answer.message)
 
 
-def _server(framework: str, python: str, libraries: tuple[str, ...] = ()) -> CaptureServer | SpawningServer:
-    key = framework, python, jobs_are_forks(), libraries
+def _server(
+    framework: str, python: str, libraries: tuple[str, ...] = (), lane: int = 0
+) -> CaptureServer | SpawningServer:
+    key = framework, python, jobs_are_forks(), libraries, lane
     if key not in _servers:
         _servers[key] = (CaptureServer if jobs_are_forks() else SpawningServer)(framework, python)
     return _servers[key]

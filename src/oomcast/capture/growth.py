@@ -61,7 +61,8 @@ def grow(shallow: Trace, deeper: Trace, rounds: int, layers: int = 1) -> Trace |
     unsupported = {
         name: count + (count - shallow.unsupported.get(name, 0)) * rounds for name, count in deeper.unsupported.items()
     }
-    trace = dataclasses.replace(deeper, unsupported=unsupported, assumptions=assumptions, **grown)
+    on_host = deeper.on_host + (deeper.on_host - shallow.on_host) * rounds
+    trace = dataclasses.replace(deeper, unsupported=unsupported, assumptions=assumptions, on_host=on_host, **grown)
     try:
         verify(trace)
     except BrokenTrace:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ..errors import OomcastError
 from ..spec import Spec
 
 __all__ = [
@@ -107,6 +108,11 @@ class Answer:
     ended: Ended | None = None
     id: str = ""
     """Of the request."""
+
+    @classmethod
+    def of_error(cls, error: OomcastError) -> Answer:
+        lines = getattr(error, "traceback", "")
+        return cls(error=type(error).__name__, message=str(error), traceback=lines, exit_code=error.exit_code)
 
     def to(self, request_id: str) -> Answer:
         return replace(self, id=request_id)

@@ -91,6 +91,13 @@ class CaptureServer:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
 
+    def interrupt(self) -> None:
+        """From another thread: whoever waits for an answer is told that the process has ended."""
+        process = self._process
+        if process is not None and process.stdin is not None and self._owner == os.getpid():
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # it then ends its job, and itself
+
     def forget(self) -> None:
         """In a fork: the process is the parent's."""
         process, self._process = self._process, None

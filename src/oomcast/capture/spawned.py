@@ -41,6 +41,7 @@ class SpawningServer:
     def __init__(self, framework: str = "torch", python: str = sys.executable) -> None:
         self._command = module_command("oomcast.capture.worker", framework, "--one-request", python=python)
         self._next: subprocess.Popen[bytes] | None = None
+        self._at_work: subprocess.Popen[bytes] | None = None
         self._asked = 0
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -51,10 +52,12 @@ class SpawningServer:
         pickled = _pickled(request) if request.spec.workload.job.kind is JobKind.OBJECT else None
         with self._lock:
             process, self._next = self._next or self._started(), None
+            self._at_work = process
             try:
                 with scratch_folder() as folder:
                     return checked(_guarded(process, request, limits, folder, pickled))
             finally:
+                self._at_work = None
                 _end(process)
                 self._asked += 1
                 if self._asked > 1:
@@ -79,6 +82,13 @@ class SpawningServer:
         process, self._next = self._next, None
         if process is not None and self._owner == os.getpid():
             _end(process)
+
+    def interrupt(self) -> None:
+        """From another thread: whoever waits for an answer is told that the process has ended."""
+        process = self._at_work
+        if process is not None and process.stdin is not None and self._owner == os.getpid():
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # it then ends, and what it started with it
 
     def forget(self) -> None:
         """In a fork: the process is the parent's."""

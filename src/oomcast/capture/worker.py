@@ -74,7 +74,7 @@ def _answered(hooks: Hooks, plain: dict[str, Any], waiter: Waiter, answers: int)
     try:
         request = Request.from_plain(plain)
     except OomcastError as error:
-        return _problem(error)
+        return Answer.of_error(error)
     with collector_rests(), contextlib.suppress(Exception):
         hooks.load_library(request.spec)
     keep_for_good()
@@ -114,7 +114,7 @@ def _one_answer(hooks: Hooks, order: Order) -> Answer:
             sys.path += [folder for folder in order.path or () if folder not in sys.path]
             request = pickle.loads(Path(order.pickled).read_bytes())  # our caller's own, from its own folder
     except OomcastError as error:
-        return _problem(error)
+        return Answer.of_error(error)
     return answer_request(hooks, request)
 
 
@@ -151,7 +151,7 @@ def answer_request(hooks: Hooks, request: Request) -> Answer:
     try:
         return Answer(payload=trace_to_bytes(_captured(hooks, request)))
     except BaseException as error:
-        return _problem(_explained(hooks, error, request.spec))
+        return Answer.of_error(_explained(hooks, error, request.spec))
 
 
 def _captured(hooks: Hooks, request: Request) -> Trace:
@@ -160,11 +160,6 @@ def _captured(hooks: Hooks, request: Request) -> Trace:
     trace = hooks.capture(request.spec)
     written = what_was_written()
     return trace if written is None else dataclasses.replace(trace, assumptions=(*trace.assumptions, written))
-
-
-def _problem(error: OomcastError) -> Answer:
-    lines = getattr(error, "traceback", "")
-    return Answer(error=type(error).__name__, message=str(error), traceback=lines, exit_code=error.exit_code)
 
 
 def _explained(hooks: Hooks, error: BaseException, spec: Spec) -> OomcastError:

@@ -136,6 +136,9 @@ class Estimate:
     given one among them. None where there is only one order."""
     ranks: tuple[RankEstimate, ...] = ()
     """On several GPUs, one for each kind of rank; the Estimate itself is the worst one's. Empty on one GPU."""
+    host_memory: int | None = None
+    """Bytes that all ranks of a node together put off to their host's memory, beside what their processes take
+    themselves; None where nothing is put off, or it is not followed."""
     script: ScriptRun | None = None
     """For a script: how far it was followed, and why no further."""
     history: History | None = field(default=None, compare=False)

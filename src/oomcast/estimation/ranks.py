@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..capture import guess_framework
-from ..devices import Exchange, RankGroup
+from ..devices import Exchange, NcclFigure, RankGroup, nccl_figure, nccl_in_words, nccl_version
 from ..errors import BadInput
 from ..spec import Parallel, Spec
 from ..trace import Trace
+from .target import Target
 
-__all__ = ["KindOfRank", "kinds_of_ranks", "rank_groups"]
+__all__ = ["KindOfRank", "communication_of", "kinds_of_ranks"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
     return tuple(KindOfRank(place * to_a_place, to_a_place, role(place)) for place in range(parallel.pipeline))
 
 
-def rank_groups(spec: Spec, trace: Trace) -> tuple[RankGroup, ...]:
+def _rank_groups(spec: Spec, trace: Trace) -> tuple[RankGroup, ...]:
     """The groups that a rank has a communicator for: those in which its code exchanged something.
 
     Of one program over all GPUs, whose exchanges are not followed, there is one for all of them.
@@ -76,3 +77,10 @@ def rank_groups(spec: Spec, trace: Trace) -> tuple[RankGroup, ...]:
         RankGroup(group.size, group.nodes, frozenset(map(Exchange, group.exchanges)), group.near_peers)
         for group in trace.communicators
     )
+
+
+def communication_of(spec: Spec, trace: Trace, target: Target) -> tuple[NcclFigure, tuple[str, ...]]:
+    """What NCCL holds on a rank whose Trace is known, and what is to be told of it."""
+    version = nccl_version(target.stack)
+    figure = nccl_figure(target.gpu, version, _rank_groups(spec, trace), dict(trace.settings.nccl))
+    return figure, (nccl_in_words(figure, version),) if figure.high else ()

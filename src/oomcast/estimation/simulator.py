@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..capture import capture, guess_framework
-from ..devices import NcclFigure, context_bytes, context_figure, nccl_figure, nccl_in_words, nccl_version
+from ..capture import capture, expecting, guess_framework
+from ..devices import NcclFigure, context_bytes, context_figure
 from ..errors import BadInput, OomcastError
 from ..simulate import (
     AllocatorSettings,
@@ -40,7 +40,7 @@ from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimat
 from .calibration import Constants
 from .estimators import Estimator
 from .interval import Interval, load_interval
-from .ranks import KindOfRank, kinds_of_ranks, rank_groups
+from .ranks import KindOfRank, communication_of, kinds_of_ranks
 from .target import Target
 
 __all__ = [
@@ -89,12 +89,13 @@ class Simulator(Estimator):
 def estimate_rank(spec: Spec, trace: Trace) -> Estimate:
     """The Estimate of one rank of several GPUs, whose Trace is known: what its groups of ranks hold comes on top."""
     target = target_of(spec)
-    version = nccl_version(target.stack)
-    communication = nccl_figure(target.gpu, version, rank_groups(spec, trace), dict(trace.settings.nccl))
-    if communication.high:
-        told = nccl_in_words(communication, version)
-        trace = dataclasses.replace(trace, assumptions=(*trace.assumptions, told))
-    return estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
+    communication, told = communication_of(spec, trace, target)
+    trace = dataclasses.replace(trace, assumptions=(*trace.assumptions, *told))
+    answer = estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
+    machines = spec.place.machines
+    return dataclasses.replace(
+        answer, host_memory=trace.on_host * min(machines.gpus_per_node, machines.world_size) or None
+    )
 
 
 def _worst_of_the_ranks(spec: Spec) -> Estimate:
@@ -102,7 +103,9 @@ def _worst_of_the_ranks(spec: Spec) -> Estimate:
     if spec.script is not None:
         answers, told = _ranks_of_a_script(spec)
     else:
-        answers, told = [(kind, _of_kind(spec, kind)) for kind in kinds_of_ranks(spec)], ()
+        kinds = kinds_of_ranks(spec)
+        with expecting([_as_rank(spec, kind) for kind in kinds] if len(kinds) > 1 else ()):
+            answers, told = [(kind, _of_kind(spec, kind)) for kind in kinds], ()
     _, worst = max(answers, key=lambda pair: pair[1].device_total)
     ranks = tuple(
         RankEstimate(
@@ -122,7 +125,11 @@ def _worst_of_the_ranks(spec: Spec) -> Estimate:
 
 
 def _of_kind(spec: Spec, kind: KindOfRank) -> Estimate:
-    return estimate_rank(spec, capture(spec.with_place(rank=kind.rank)))
+    return estimate_rank(spec, capture(_as_rank(spec, kind)))
+
+
+def _as_rank(spec: Spec, kind: KindOfRank) -> Spec:
+    return spec.with_place(rank=kind.rank)
 
 
 def _ranks_of_a_script(spec: Spec) -> tuple[list[tuple[KindOfRank, Estimate]], tuple[str, ...]]:

@@ -42,6 +42,9 @@ def render_estimate(estimate: Estimate) -> RenderableType:
     ]
     if estimate.ranks:
         parts += [Text(""), Text("The ranks; the figures above are the worst one's", style="bold"), _ranks(estimate)]
+    if estimate.host_memory is not None:
+        held = f"Host of a node: {format_bytes(estimate.host_memory)} put off by all of its ranks"
+        parts.append(Text(f"{held}, beside what their processes take"))
     notes = _notes(estimate)
     if notes:
         parts += [Text(""), *notes]

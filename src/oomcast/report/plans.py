@@ -24,7 +24,7 @@ def render_plan(plan: Plan) -> RenderableType:
         line.append("NOTHING FITS", style="bold red")
         line.append(f"  {plan.job} on {plan.device}: none of the {len(plan.layouts)} layouts that were tried")
     else:
-        line.append(str(best.candidate.parallel), style="bold green")
+        line.append(_name(best), style="bold green")
         line.append(
             f"  is the cheapest layout of {plan.job} that fits on {plan.device}: {format_bytes(best.device_total)} of "
             f"{format_bytes(plan.device_usable)} usable on its worst rank"
@@ -51,7 +51,7 @@ def _table(plan: Plan) -> Table:
     for layout in plan.layouts:
         candidate = layout.candidate
         table.add_row(
-            f"{candidate.parallel}{', recomputing' if candidate.checkpointing else ''}",
+            _name(layout),
             str(candidate.batch_size),
             str(candidate.accumulation),
             f"{layout.cost:.3g}",
@@ -60,6 +60,10 @@ def _table(plan: Plan) -> Table:
             Text("fits", style="green") if layout.fits else Text("does not fit", style="red"),
         )
     return table
+
+
+def _name(layout: PlannedLayout) -> str:
+    return f"{layout.candidate.parallel}{', recomputing' if layout.candidate.checkpointing else ''}"
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:

@@ -126,6 +126,12 @@ class Parallel:
         only_copies = self.data is DataParallel.FSDP and len(beside) == (self.replicate > 1)
         if beside and self.data is not None and self.data not in _MESH and not only_copies:
             raise BadInput(f"{self.data.value} is offered by itself; write ddp or fsdp2 together with {beside[0]}.")
+        if self.context > 1 and self.data is None:
+            both = ",".join(["ddp", *beside])
+            raise BadInput(
+                f"with cp={self.context}, GPUs hold the same weights and different parts of the samples; say how they "
+                f"share gradients, like {both} or {both.replace('ddp', 'fsdp2', 1)}."
+            )
         if self.replicate > 1 and self.data not in _SHARDED:
             raise BadInput("replicate=N is about copies of shards; write it together with fsdp or fsdp2.")
         if (self.static_graph or self.gradients_in_buckets) and self.data is not DataParallel.DDP:

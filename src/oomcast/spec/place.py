@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, dataclass
 from typing import Any
 
 from ..errors import BadInput
-from .options import Flag, Number, Size, Switch, Text, Whole, as_plain, option, read_description, read_fields
+from .options import Flag, Kind, Number, Size, Switch, Text, Whole, as_plain, option, read_description, read_fields
 from .parallel import Machines, read_machines
 
 __all__ = ["Effort", "Place"]
@@ -75,6 +76,17 @@ class Place:
         return as_plain(self)
 
 
+class Engine(Kind):
+    """Where captures run: on this machine, or on a Ray cluster, by its address where that is not this machine's."""
+
+    words = "local, ray or the address of a Ray cluster such as ray://host:10001 or host:6379"
+
+    def read(self, value: Any) -> str:
+        if isinstance(value, str) and (value in ("local", "ray") or re.fullmatch(r"(ray://)?[^/\s]+:\d+", value)):
+            return value
+        raise BadInput(f"the engine must be {self.words}, not {str(value)[:80]!r}.")
+
+
 @dataclass(frozen=True)
 class Effort:
     """What the answer may cost on this machine, and what it carries along."""
@@ -95,6 +107,22 @@ class Effort:
         False,
         Switch("write_files"),
         help="let the job write the files that it names; without this, what it writes is thrown away",
+    )
+    engine: str = option(
+        "local",
+        Engine(),
+        help="where the ranks of several GPUs and the layouts of a plan are looked at: local, ray (the cluster that "
+        "RAY_ADDRESS names or this machine belongs to) or ray://host:10001 (default: local)",
+        metavar="ENGINE",
+        left_out_by_default=True,
+    )
+    store: str | None = option(
+        None,
+        Text("store"),
+        help="keep what was captured in this file (SQLite) or database (postgresql://user@host/name), and take it from "
+        "there the next time",
+        metavar="WHERE",
+        left_out_by_default=True,
     )
     keep_history: bool = option(
         False, Switch("keep_history"), help="whether the Estimate carries what the simulated allocator did", flags=()

@@ -92,7 +92,8 @@ class Launch:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the environment: what the line sets, and what the launcher would."""
     processes: int = 1
-    """How many the launcher would start, one for each GPU."""
+    """How many the launcher would start, one for each GPU; 1 where it starts as many as there are."""
+    nodes: int = 1
 
 
 _PYTHON = re.compile(r"(.*[/\\])?python[0-9.]*(\.exe)?")
@@ -203,10 +204,8 @@ def _options_before(words: list[str], switches: Iterable[str]) -> tuple[dict[str
 def _after_torchrun(words: list[str], variables: dict[str, str]) -> Launch:
     given, rest = _options_before(words, _TORCHRUN_SWITCHES)
     a_node = given.get("--nproc-per-node", "1")
-    nodes = given.get("--nnodes", "1").rpartition(":")[2]
-    processes = _count("--nnodes", nodes) * (
-        1 if a_node in ("gpu", "auto", "cpu") else _count("--nproc-per-node", a_node)
-    )
+    nodes = _count("--nnodes", given.get("--nnodes", "1").rpartition(":")[2])
+    processes = 1 if a_node in ("gpu", "auto", "cpu") else nodes * _count("--nproc-per-node", a_node)
     launcher = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
@@ -217,7 +216,7 @@ def _after_torchrun(words: list[str], variables: dict[str, str]) -> Launch:
         "LOCAL_WORLD_SIZE": a_node if a_node.isdigit() else "1",
         "TORCHELASTIC_RUN_ID": "oomcast",
     }
-    return _launched("torchrun", given, rest, {**launcher, **variables}, processes)
+    return _launched("torchrun", given, rest, {**launcher, **variables}, processes, nodes)
 
 
 _FOR_ACCELERATE = {
@@ -254,16 +253,21 @@ def _accelerate_file(path: str | None) -> dict[str, Any]:
 
 
 def _launched(
-    launcher: str, given: Mapping[str, str], rest: list[str], variables: dict[str, str], processes: int
+    launcher: str,
+    given: Mapping[str, str],
+    rest: list[str],
+    variables: dict[str, str],
+    processes: int,
+    nodes: int = 1,
 ) -> Launch:
     if not rest:
         raise BadInput(f"the {launcher} line names no script.")
     if "--no-python" in given:
         raise BadInput(f"{launcher} --no-python starts another program than Python, which cannot be run.")
     if "-m" in given or "--module" in given:
-        return Launch(rest[0], tuple(rest[1:]), True, variables, processes)
+        return Launch(rest[0], tuple(rest[1:]), True, variables, processes, nodes)
     one = _file(rest[0], rest[1:], variables)
-    return Launch(one.target, one.arguments, False, variables, processes)
+    return Launch(one.target, one.arguments, False, variables, processes, nodes)
 
 
 def _count(flag: str, text: str) -> int:

@@ -38,6 +38,7 @@ class TraceBuilder:
         self.assumptions: dict[str, None] = {}
         self.reads_data = False
         """Whether sizes or conditions depend on values that nobody knows here."""
+        self.on_host = 0
         self._born: list[_Born] = []
         self._category: list[Category | None] = []
         self._names: dict[int, str] = {}
@@ -245,6 +246,10 @@ class TraceBuilder:
         self.assumptions.setdefault(sentence)
         self.reads_data = self.reads_data or about_data
 
+    def put_off(self, nbytes: int) -> None:
+        """So much is in the host's memory, since the layout puts it there."""
+        self.on_host = nbytes
+
     def note_all(self, unsupported: Mapping[str, int], assumptions: Iterable[str]) -> None:
         """What a capture that plans memory has counted by itself."""
         for what, count in unsupported.items():
@@ -280,6 +285,7 @@ class TraceBuilder:
             assumptions=tuple(self.assumptions),
             versions=dict(versions or {}),
             workload=dict(workload or {}),
+            on_host=self.on_host,
         )
 
 

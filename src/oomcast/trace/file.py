@@ -110,6 +110,7 @@ def trace_to_bytes(trace: Trace) -> bytes:
         "script": None if trace.script is None else dataclasses.asdict(trace.script),
         "settings": dataclasses.asdict(trace.settings),
         "communicators": [list(communicator) for communicator in trace.communicators],
+        "on_host": trace.on_host,
         "operands": [[shapes[o.shape], shapes[o.stride], strings[o.dtype]] for o in operands],
         "shapes": list(shapes),
         "strings": list(strings),
@@ -217,6 +218,7 @@ def _build(document: Mapping[str, Any]) -> Trace:
             )
             for size, nodes, done, near in document.get("communicators", ())
         ),
+        on_host=_checked(document.get("on_host", 0), int),
     )
 
 

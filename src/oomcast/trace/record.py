@@ -203,3 +203,5 @@ class Trace:
     """They hold where whoever asks says nothing else."""
     communicators: tuple[Communicator, ...] = ()
     """Of a rank of several GPUs: the groups that exchanged something, in the order in which they first did."""
+    on_host: int = 0
+    """Bytes that the layout puts off to the host's memory, of this process: parameters, gradients, states, buffers."""

@@ -56,6 +56,8 @@ _OF_A_SWEEP = ("sweep", "map")
 _REFUSED = {
     "calibration": "names a file of the server",
     "write_files": "lets a job write to the server",
+    "engine": "decides where the server works",
+    "store": "names a file of the server",
 }
 OFFERED: tuple[Option, ...] = tuple(
     option for option in options_of(*DESCRIPTIONS) if option.flags and option.name not in _REFUSED

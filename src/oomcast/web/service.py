@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,7 +19,7 @@ from ..advise.sweeps import stops_of
 from ..devices import all_gpus, other_gpus
 from ..errors import BadInput, OomcastError
 from ..estimation.calibration import calibrations_folder
-from ..provenance import source_digest
+from ..provenance import library_versions, source_digest
 from ..report.catalogue_text import devices_as_json, models_as_json
 from ..report.page import styles
 from ..report.words import LABELS
@@ -42,10 +42,6 @@ MOST_WAIT = 60.0
 _ADMISSION_WAIT = 8.0
 """Kubernetes itself waits for 10 seconds, unless told otherwise."""
 _LOOK_AGAIN = 1.0
-_LIBRARIES = (
-    *("torch", "transformers", "timm", "torchvision", "peft", "accelerate", "bitsandbytes", "deepspeed", "numpy"),
-    *("torchao", "nvidia-cudnn-cu12"),
-)
 _PAGES = {
     "index.html": "text/html; charset=utf-8",
     "api.html": "text/html; charset=utf-8",
@@ -254,13 +250,7 @@ class _Service:
 
 
 def _software() -> str:
-    versions = {}
-    for library in _LIBRARIES:
-        try:
-            versions[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            continue
-    return json.dumps([__version__, source_digest("oomcast"), versions])
+    return json.dumps([__version__, source_digest("oomcast"), library_versions()])
 
 
 _WAIT = {

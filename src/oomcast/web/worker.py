@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..capture import remember_captures
+from ..capture import limit_captures_at_once, remember_captures
 from ..children import die_with_parent
 from ..errors import OomcastError
 from .answering import answer
@@ -35,6 +35,7 @@ def main() -> int:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="oomcast-serve-") as folder:
         os.chdir(folder)  # relative names find only what a question brought along
+        limit_captures_at_once(1)  # how much is done at once is the server's to say
         remember_captures(_KEPT_CAPTURES)
         while (message := read_message(questions)) is not None:
             write_message(answers, _answered(message, Path(folder)))

@@ -32,11 +32,11 @@ def job(experts: int = EXPERTS) -> SimpleNamespace:
     return SimpleNamespace(model=lambda: transformers.MixtralForCausalLM(config), batch=batch)
 
 
-def ask(parallel: str, of: Any = None, batch_size: int = 1) -> Estimate:
+def ask(parallel: str, of: Any = None, batch_size: int = 1, ranks: int = RANKS) -> Estimate:
     return oomcast.estimate(
         job() if of is None else of,
         batch_size=batch_size,
-        device=f"{RANKS}xh100-80gb",
+        device=f"{ranks}xh100-80gb",
         parallel=parallel,
         optimizer="adamw",
         precision="bf16",
@@ -66,11 +66,24 @@ def test_the_tokens_of_a_layer_are_as_many_as_without(halves: Estimate) -> None:
     assert any("the router chooses all of them equally often" in text for text in halves.assumptions)
 
 
+@pytest.mark.parametrize("parallel", ["fsdp2,tp=2", "tp=4"])
+def test_tensor_parallelism_cuts_the_experts_too(parallel: str) -> None:
+    """Their parameters are in no layer of their own; the plan of transformers names them. FSDP shards what is cut."""
+    ranks = 4 if parallel == "tp=4" else RANKS
+    answer = ask(parallel, ranks=ranks)
+    assert answer.breakdown["parameter"] == pytest.approx(P / ranks, rel=0.02)
+    assert any(
+        "layers and experts are cut by the plan and the code of transformers" in told for told in answer.assumptions
+    )
+
+
 @pytest.mark.parametrize(
     ("parallel", "of", "words"),
     [
         ("fsdp2,ep=8", job(experts=6), "ep=8 does not divide the experts"),
         ("fsdp2,ep=3", None, "ep=3 does not divide the 8 data-parallel GPUs"),
+        ("ddp,tp=2", None, "whose DTensors DDP does not take; write fsdp2 instead of ddp"),
+        ("tp=8", None, "tp=8 does not divide the 4 heads of keys and values"),
         ("ddp,ep=2", None, "ep=N is offered for job files beside fsdp2 alone"),
         ("fsdp2,tp=2,ep=2", None, "ep=N is offered for job files beside fsdp2 alone"),
         (

@@ -7,7 +7,6 @@ bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's t
 from __future__ import annotations
 
 import importlib.util
-import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch import nn
 
 import oomcast
 from oomcast.estimation import Estimate
-from oomcast.units import MiB
 
 WIDTH, BLOCKS, RANKS = 1024, 8, 8
 B = 4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH)
@@ -149,10 +147,9 @@ def test_fsdp2_offloaded_holds_no_states() -> None:
 def test_what_is_offloaded_is_told_for_each_node(layout: str) -> None:
     """Two nodes of four GPUs: on each, half of the parameters, the gradients and two states."""
     answer = ask(layout, device="2x4xh100-80gb")
-    (sentence,) = (text for text in answer.assumptions if text.startswith("offload:"))
-    found = re.search(r"the host of 4 ranks holds ([\d.]+) MiB", sentence)
-    assert found is not None
-    assert close(float(found[1]) * MiB, 4 * P / 2)
+    assert answer.host_memory is not None
+    assert close(answer.host_memory, 4 * P / 2)
+    assert ask(layout.partition(",")[0], device="2x4xh100-80gb").host_memory is None
 
 
 @pytest.fixture(scope="module")
@@ -207,13 +204,10 @@ def test_zero_tells_what_its_host_holds() -> None:
     """Each rank puts off its part of the parameters, the masters, the gradients and two states, all in fp32;
     ZeRO-Infinity has the same on the GPU."""
     offloaded, on_disks = ask("zero3,offload"), ask("zero3,nvme")
-    (sentence,) = (text for text in offloaded.assumptions if text.startswith("offload:"))
-    found = re.search(r"the host of 8 ranks holds ([\d.]+) GiB", sentence)
-    assert found is not None
-    assert close(float(found[1]) * 1024 * MiB, 5 * P)
+    assert offloaded.host_memory is not None
+    assert close(offloaded.host_memory, 5 * P)
     assert on_disks.peak_allocated == offloaded.peak_allocated
-    (sentence,) = (text for text in on_disks.assumptions if text.startswith("nvme:"))
-    assert "pinned buffers on the host" in sentence
+    assert on_disks.host_memory == RANKS * (5 * 100_000_000 * 4 + 4 * P // RANKS)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +338,12 @@ def test_a_stage_of_fsdp2_is_cast_by_fsdp2_alone() -> None:
     [
         ({"parallel": "pp=3", "device": "3xh100-80gb"}, "a pipeline of 3 stages does not divide the 8 blocks"),
         ({"parallel": "pp=4", "device": "4xh100-80gb", "accumulation": 2}, "give --accumulation 4 or more"),
-        ({"parallel": "cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
-        ({"parallel": "cp=3,pp=2", "device": "6xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
+        ({"parallel": "ddp,cp=3", "device": "3xh100-80gb"}, "cp=3 does not divide the sequence of 1024 into 6 pieces"),
+        (
+            {"parallel": "ddp,cp=3,pp=2", "device": "6xh100-80gb"},
+            "cp=3 does not divide the sequence of 1024 into 6 pieces",
+        ),
+        ({"parallel": "cp=2,pp=2", "device": "4xh100-80gb"}, "like ddp,pp=2,cp=2 or fsdp2,pp=2,cp=2"),
         ({"parallel": "ddp,ep=2", "device": "2xh100-80gb"}, "ep=N is offered for job files beside fsdp2 alone"),
     ],
 )
@@ -357,7 +355,7 @@ def test_what_cannot_be_a_pipeline_is_told(options: dict[str, Any], words: str) 
 
 def test_what_has_no_sequences_cannot_be_cut_along_them() -> None:
     with pytest.raises(oomcast.errors.JobFailed, match="cp=2 cuts dimension 1 of the batch's tensors, which must be"):
-        ask("cp=2", "2xh100-80gb")
+        ask("ddp,cp=2", "2xh100-80gb")
 
 
 def decoder(length: int, layers: int) -> SimpleNamespace:
@@ -397,6 +395,28 @@ def test_context_parallelism_cuts_the_sequences() -> None:
     assert short <= half < 1.25 * short
 
 
+def test_attention_that_is_no_ring_is_told() -> None:
+    """Written out by hand, it would see a part of the sequence alone."""
+    by_hand = decoder(1024, 2)
+    fused = nn.functional.scaled_dot_product_attention
+
+    def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        nn.functional.scaled_dot_product_attention = written_out
+        try:
+            return model(batch).float().sum()
+        finally:
+            nn.functional.scaled_dot_product_attention = fused
+
+    options = {"batch_size": 2, "precision": "bf16", "steps": 1, "device": "2xh100-80gb", "parallel": "ddp,cp=2"}
+    ring = oomcast.estimate(decoder(1024, 2), **options)
+    alone = oomcast.estimate(SimpleNamespace(model=by_hand.model, batch=by_hand.batch, loss=loss), **options)
+    assert not any("no attention ran as a ring" in told for told in ring.assumptions)
+    assert any("no attention ran as a ring" in told for told in alone.assumptions)
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_context_parallelism_within_a_pipeline(stage: int) -> None:
     """A layer more of a stage keeps as much as in the test above."""
@@ -410,7 +430,7 @@ def test_context_parallelism_within_a_pipeline(stage: int) -> None:
 
         return (ask_for(8) - ask_for(4)) / 4
 
-    short, half = for_a_layer(4096, 2, "pp=2"), for_a_layer(8192, 4, "cp=2,pp=2")
+    short, half = for_a_layer(4096, 4, "ddp,pp=2"), for_a_layer(8192, 4, "ddp,cp=2,pp=2")
     assert short <= half < 1.25 * short
 
 

@@ -52,6 +52,8 @@ def test_a_line_with_other_processes_than_gpus(tmp_path: Path) -> None:
     script.write_text("pass\n")
     with pytest.raises(BadInput, match="starts 8 processes, one for each GPU, but the device has 4; name"):
         oomcast.run(["torchrun", "--nproc_per_node", "8", str(script)], device="4xa100-40gb")
+    with pytest.raises(BadInput, match="name --device 2x8xa100-40gb, or let"):
+        oomcast.run(["torchrun", "--nnodes", "2", "--nproc_per_node", "8", str(script)], device="8xa100-40gb")
 
 
 @pytest.mark.parametrize(

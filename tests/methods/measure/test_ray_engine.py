@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from oomcast import cluster
 from oomcast.errors import BadInput
 from oomcast.methods.measure import Conditions
 from oomcast.methods.measure.engines import RayEngine
-from oomcast.methods.measure.engines import ray_cluster as _ray
 
 PROGRAM = """
 import dataclasses, json, sys
@@ -75,13 +75,13 @@ def test_a_cluster_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("address", [None, "auto", "local"])
 def test_addresses_that_ray_finds_itself_are_left_to_it(address):
-    _ray._check_reachable(address)
+    cluster._check_reachable(address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "[::1]:1", "127.0.0.1:99999999"])
 def test_addresses_that_cannot_be_reached(address):
     with pytest.raises(BadInput, match="cannot reach"):
-        _ray._check_reachable(address)
+        cluster._check_reachable(address)
 
 
 def test_without_the_package_the_way_to_install_it_is_told(monkeypatch):

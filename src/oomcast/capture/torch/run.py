@@ -85,7 +85,7 @@ def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) ->
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
             contexts.enter_context(join_world(virtual, world))
             ledger, values = virtual.ledger, virtual.recorder.values
-            spread = Spread(workload.parallel, world, workload.precision, ledger.assume, values.know)
+            spread = Spread(workload.parallel, world, workload.precision, ledger.assume, values.know, ledger.put_off)
         if workload.phase is JobPhase.TRAINING:
             run_training(virtual, load_job(workload, layers), workload, spread)
         elif spread is not None:

@@ -154,7 +154,7 @@ def _empty_cache(workload: Workload, steps_done: int) -> None:
 
 def _tell_host(steps: Steps, spread: Spread | None) -> None:
     """What was put off to the host's memory is told."""
-    if spread is None or not spread.parallel.offload:
+    if spread is None or not (spread.parallel.offload or spread.parallel.nvme):
         return
     if isinstance(steps, _PlainSteps):
         spread.tell_host(steps.model, steps.optimizer)

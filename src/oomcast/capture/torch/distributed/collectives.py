@@ -106,7 +106,9 @@ def _note(recorder: Recorder, name: str, args: Any) -> None:
     if recorder.groups.gpus_per_node:
         place = next(number for number, argument in enumerate(args) if isinstance(argument, torch.ScriptObject))
         what, group = _EXCHANGES[name], dist.ProcessGroup.unbox(args[place])
-        peers: tuple[int, ...] = (args[place + 1],) if what is Exchange.NEIGHBOURS and name != "recv_any_source_" else ()
+        peers: tuple[int, ...] = ()
+        if what is Exchange.NEIGHBOURS and name != "recv_any_source_":
+            peers = (args[place + 1],)
         if name == "alltoall_base_":
             what, peers = _partners(group, args[place + 1], args[place + 2])
         recorder.groups.exchange(group, what, _bytes(args[0]), peers)

@@ -7,7 +7,9 @@ zero on each rank: that changes values, not memory.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,13 +22,44 @@ from ....errors import BadInput
 __all__ = ["parts_of_sequences", "shapes_of_parts"]
 
 
-def parts_of_sequences(mesh: DeviceMesh, batch: Any) -> AbstractContextManager[None]:
-    """Within it, the batch has this rank's part of the sequences; its dimension 1 is taken for them."""
+@contextlib.contextmanager
+def parts_of_sequences(mesh: DeviceMesh, batch: Any, tell: Callable[[str], None]) -> Iterator[None]:
+    """Within it, the batch has this rank's part of the sequences; its dimension 1 is taken for them.
+
+    torch replaces scaled_dot_product_attention alone, and not where it takes its mathematical kernel: any other
+    attention would see this rank's part only. Where no ring ran, that is told.
+    """
     cut = _sequences(mesh.size(), batch)
-    manager: AbstractContextManager[None] = context_parallel(
-        mesh, buffers=cut, buffer_seq_dims=[1] * len(cut), no_restore_buffers=set(cut)
-    )
-    return manager
+    with (
+        _rings() as rings,
+        context_parallel(mesh, buffers=cut, buffer_seq_dims=[1] * len(cut), no_restore_buffers=set(cut)),
+    ):
+        yield
+    if not rings:
+        tell(
+            f"cp={mesh.size()}: no attention ran as a ring, since none of the model's is a fused "
+            "scaled_dot_product_attention: what attends sees this rank's part of a sequence alone, and holds less than "
+            "it would with the whole"
+        )
+
+
+@contextlib.contextmanager
+def _rings() -> Iterator[list[None]]:
+    """An item for each time that keys and values begin to be passed on within. What passes them on holds them, so it
+    must not be kept."""
+    theirs, name = inspect.unwrap(context_parallel).__globals__, "_create_rotater"
+    create: Callable[..., Any] = theirs[name]
+    rings: list[None] = []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        rings.append(None)
+        return create(*args, **options)
+
+    theirs[name] = noted
+    try:
+        yield rings
+    finally:
+        theirs[name] = create
 
 
 def shapes_of_parts(size: int, batch: Any) -> Any:

@@ -35,13 +35,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ....errors import BadInput
 from ....spec import DataParallel, Parallel, PipelineSchedule, Precision, Workload
-from ....units import format_bytes
 from ..blocks import repeated_blocks
 from ..training import Steps
 from .context_parallel import parts_of_sequences, shapes_of_parts
 from .expert_parallel import share_experts
 from .pipeline import Pipeline, cut_stages
-from .tensor_parallel import cut_tensors
+from .tensor_parallel import cut_tensors, has_cut_experts
 from .world import World
 
 __all__ = ["Spread"]
@@ -72,6 +71,8 @@ class Spread:
     assume: Callable[[str], None]
     know: Callable[[Any, torch.Tensor], None]
     """Told the values of a tensor, where what it holds is assumed."""
+    put_off: Callable[[int], None]
+    """Told the bytes that this rank has in the host's memory."""
 
     def start(self) -> None:
         """As a script of torchrun begins."""
@@ -158,7 +159,13 @@ class Spread:
             return self._fsdp2(model, mesh, unbuilt, experts)
         if data is DataParallel.FSDP:
             return self._fsdp(model, mesh)
-        if self.parallel.tensor > 1:
+        if has_cut_experts(model):
+            if data is DataParallel.DDP:
+                raise BadInput(
+                    f"{self.parallel} cuts experts by the code of transformers, whose DTensors DDP does not take; "
+                    "write fsdp2 instead of ddp."
+                )
+        elif self.parallel.tensor > 1:
             # Buckets and foreach kernels take no mix of DTensors and others: each rank's own parts as plain tensors.
             _pre_dp_module_transform(model)
         model.to(torch.device("cuda"))
@@ -189,7 +196,7 @@ class Spread:
         if not self.cuts_sequences:
             return contextlib.nullcontext()
         self.assume(f"cp={self.parallel.context}: dimension 1 of the batch's tensors is cut, attention runs as a ring")
-        return parts_of_sequences(self.mesh()["cp"], batch)
+        return parts_of_sequences(self.mesh()["cp"], batch, self.assume)
 
     def sample(self, batch: Any) -> Any:
         """A batch of the host as this rank's part of its sequences has its shapes."""
@@ -268,25 +275,18 @@ class Spread:
         return model
 
     def tell_host(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """After the last step: what the ranks of a node hold on their host, where `offload` put it there."""
+        """After the last step: what this rank has on its host, where `offload` put it there."""
         parameters = list(model.parameters())
         states = (value for state in optimizer.state.values() for value in state.values())
         # A gradient is as large as its parameter; the last ones may have been let go.
-        self._tell_held(2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states)))
+        self.put_off(2 * sum(map(_bytes_on_host, parameters)) + sum(map(_bytes_on_host, states)))
 
     def tell_host_of_engine(self, steps: Steps) -> None:
         """The same where DeepSpeed puts it there."""
         from .zero import DeepSpeedSteps
 
         assert isinstance(steps, DeepSpeedSteps)
-        self._tell_held(steps.bytes_on_host())
-
-    def _tell_held(self, on_host: int) -> None:
-        ranks = min(self.world.gpus_per_node, self.world.size)
-        self.assume(
-            f"offload: the host of {ranks} ranks holds {format_bytes(ranks * on_host)} of parameters, gradients and "
-            "optimizer states, beside what the processes themselves take"
-        )
+        self.put_off(steps.bytes_on_host())
 
     def _fsdp(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         half = _HALF.get(self.precision)

@@ -7,12 +7,13 @@ brings, the names that layers of Transformers usually have. Embedding and head a
 from __future__ import annotations
 
 import fnmatch
+import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -23,7 +24,7 @@ from torch.distributed.tensor.parallel import (
 from ....errors import BadInput, UnknownName
 from ..blocks import repeated_blocks
 
-__all__ = ["cut_tensors"]
+__all__ = ["cut_tensors", "has_cut_experts"]
 
 _COLUMNS = {"query", "key", "value", "q", "k", "v", "qkv", "q_proj", "k_proj", "v_proj", "qkv_proj", "wq", "wk", "wv",
             "wqkv", "c_attn", "gate", "up", "gate_proj", "up_proj", "gate_up_proj", "w1", "w3", "fc1", "c_fc", "fc_in",
@@ -46,6 +47,8 @@ _STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
 def cut_tensors(model: nn.Module, mesh: DeviceMesh, plan_of_job: Callable[[nn.Module], Any] | None) -> str:
     """Cut the model's layers over the mesh, and say in a sentence by whose plan."""
     size = mesh.size()
+    if plan_of_job is None and _cuts_more_than_layers(model):
+        return _cut_as_transformers(model, mesh)
     plan, whose = _plan(model, plan_of_job)
     styles: dict[str, ParallelStyle] = {}
     for name, style in plan.items():
@@ -59,6 +62,49 @@ def cut_tensors(model: nn.Module, mesh: DeviceMesh, plan_of_job: Callable[[nn.Mo
     _share_heads(model, styles, size)
     parallelize_module(model, mesh, styles)
     return f"tp={size}: {len(styles)} layers are cut by {whose}, without sequence parallelism"
+
+
+def has_cut_experts(model: nn.Module) -> bool:
+    """Whether parameters that are in no layer of their own were cut."""
+    return any(
+        isinstance(value, DTensor)
+        for module in model.modules()
+        if not isinstance(module, (nn.Linear, nn.Embedding))
+        for value in module.parameters(recurse=False)
+    )
+
+
+def _cuts_more_than_layers(model: nn.Module) -> bool:
+    """Whether the plan that the model brings cuts parameters that are in no layer of their own, as those of fused
+    experts."""
+    plan = getattr(model, "tp_plan", None) or {}
+    layers = {name for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Embedding))}
+    loose = [name for name, _ in model.named_parameters() if name.rpartition(".")[0] not in layers]
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in plan for name in loose)
+
+
+def _cut_as_transformers(model: nn.Module, mesh: DeviceMesh) -> str:
+    """By the library's own code, which knows how experts are cut and what they give is summed."""
+    size, plan = mesh.size(), dict(cast("Mapping[str, str]", model.tp_plan))
+    # A stage of a pipeline has nothing where other stages have their layers.
+    empty = [name for name, module in model.named_modules() if not any(True for _ in module.parameters())]
+    plan = {pattern: plan[pattern] for pattern in plan if not fnmatch.filter(empty, pattern)}
+    heads = getattr(model.config.get_text_config(), "num_key_value_heads", size)  # type: ignore[union-attr, operator]
+    if heads % size:
+        raise BadInput(f"tp={size} does not divide the {heads} heads of keys and values; choose a divisor.")
+    try:
+        library = importlib.import_module("transformers.distributed.tensor_parallel")
+        library.apply_tensor_parallelism(model, mesh, plan)
+    except (ImportError, AttributeError):
+        raise BadInput(
+            f"tp={size} cuts experts by the code of transformers, which needs a newer one; install it, or write "
+            "tensor_parallel_plan(model) in the job."
+        ) from None
+    except ValueError as error:
+        raise BadInput(f"tp={size} does not divide the model: {str(error).rstrip('.')}.") from None
+    return (
+        f"tp={size}: layers and experts are cut by the plan and the code of transformers, without sequence parallelism"
+    )
 
 
 def _plan(model: nn.Module, plan_of_job: Callable[[nn.Module], Any] | None) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,6 @@ from torch import nn
 
 from ....errors import BadInput
 from ....spec import Parallel, Precision, Workload
-from ....units import format_bytes
 
 __all__ = ["DeepSpeedSteps", "deepspeed_configuration"]
 
@@ -23,6 +22,8 @@ class DeepSpeedSteps:
     """An engine in the place of model and optimizer; it zeroes the gradients itself."""
 
     model: Any
+    buffers_for_disks: int
+    """Bytes of pinned memory that ZeRO-Infinity has on the host; 0 without it."""
 
     @classmethod
     def of(
@@ -36,11 +37,15 @@ class DeepSpeedSteps:
         deepspeed = _import_deepspeed()
         assume(f"{parallel}: DeepSpeed {deepspeed.__version__} with its defaults")
         if parallel.nvme:
-            assume(_about_disks(model, parallel, workload))
+            assume(
+                "nvme: the GPU holds what it holds when the host's memory takes parameters and states; here the disks "
+                "do, and the host has pinned buffers"
+            )
+        buffers = _buffers_for_disks(model, workload) if parallel.nvme else 0
         engine, *_ = deepspeed.initialize(
             model=model, optimizer=optimizer(), config=deepspeed_configuration(workload, parallel)
         )
-        return cls(engine)
+        return cls(engine, buffers)
 
     def zero_grad(self, set_to_none: bool) -> None: ...
 
@@ -54,6 +59,8 @@ class DeepSpeedSteps:
 
     def bytes_on_host(self) -> int:
         """What the engine keeps there: each tensor once, however many refer to it."""
+        if self.buffers_for_disks:
+            return self.buffers_for_disks
         parameters = [getattr(parameter, "ds_tensor", None) for parameter in self.model.module.parameters()]
         storages: dict[int, int] = {}
         for tensor in _tensors([vars(self.model.optimizer), self.model.optimizer.optimizer.state, parameters], set()):
@@ -72,19 +79,15 @@ def _tensors(tree: Any, seen: set[int]) -> Iterator[torch.Tensor]:
             yield from _tensors(item, seen)
 
 
-def _about_disks(model: nn.Module, parallel: Parallel, workload: Workload) -> str:
-    """ZeRO-Infinity's buffers, from the defaults of `offload_param` and `offload_optimizer` (DeepSpeed 0.19,
-    runtime/zero/offload_config.py): 5 of 100 million elements for parameters, 4 of a subgroup's elements (at most a
-    billion) in fp32 for the optimizer."""
+def _buffers_for_disks(model: nn.Module, workload: Workload) -> int:
+    """From the defaults of `offload_param` and `offload_optimizer` (DeepSpeed 0.19, runtime/zero/offload_config.py):
+    5 of 100 million elements for parameters, 4 of a subgroup's elements (at most a billion) in fp32 for the
+    optimizer."""
     import torch.distributed as dist
 
     own = -(-sum(parameter.numel() for parameter in model.parameters()) // dist.get_world_size())
     wide = 2 if workload.precision in _HALF else 4
-    held = 5 * 100_000_000 * wide + 4 * min(own, 1_000_000_000) * 4
-    return (
-        "nvme: the GPU holds what it holds when the host's memory takes parameters and states; here the disks do, and "
-        f"each rank has {format_bytes(held)} of pinned buffers on the host"
-    )
+    return 5 * 100_000_000 * wide + 4 * min(own, 1_000_000_000) * 4
 
 
 def deepspeed_configuration(workload: Workload, parallel: Parallel) -> dict[str, Any]:

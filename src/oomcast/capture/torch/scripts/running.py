@@ -73,7 +73,7 @@ def capture_script(spec: Spec) -> Trace:
     assert script is not None
     launch = read_launch(script.line)
     machines = spec.place.machines
-    _check_processes(launch.processes, spec)
+    _check_processes(launch, spec)
     with warnings.catch_warnings(), contextlib.ExitStack() as contexts:
         warnings.simplefilter("ignore")
         gpu, stack = find_gpu(machines.gpu), stack_of(spec.place.environment, "torch")
@@ -94,13 +94,15 @@ def capture_script(spec: Spec) -> Trace:
         return _Session(spec, script, launch, virtual, must_join).run()
 
 
-def _check_processes(processes: int, spec: Spec) -> None:
+def _check_processes(launch: Launch, spec: Spec) -> None:
     """A launcher starts a process for each GPU; where the line does not say how many, the device does."""
-    world_size, device = spec.place.machines.world_size, spec.place.machines.gpu
+    world_size, processes = spec.place.machines.world_size, launch.processes
     if processes not in (1, world_size):
+        nodes = f"{launch.nodes}x" if launch.nodes > 1 else ""
         raise BadInput(
             f"the line starts {processes} processes, one for each GPU, but the device has {world_size}; name "
-            f"--device {processes}x{device}, or let the launcher start {world_size}."
+            f"--device {nodes}{processes // launch.nodes}x{spec.place.machines.gpu}, or let the launcher start "
+            f"{world_size}."
         )
 
 

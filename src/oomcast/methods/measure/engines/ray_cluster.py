@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import re
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oomcast.cluster import connect, ray_module
 from oomcast.errors import BadInput, OomcastError
 
 from ..case_run import Conditions
@@ -37,39 +35,14 @@ class RayEngine:
 
     @contextlib.contextmanager
     def start(self, conditions: Conditions) -> Iterator[_RaySession]:
-        try:
-            import ray
-        except ImportError as error:
-            raise BadInput(
-                "a Ray cluster needs the package ray; install it with: pip install 'oomcast[ray]'"
-            ) from error
+        ray = ray_module()
         with contextlib.ExitStack() as stack:
             if not ray.is_initialized():
                 if self.address in (None, "local"):
                     stack.enter_context(guarded_cluster())
                 stack.callback(ray.shutdown)
-                self._connect(ray)
+                connect(self.address)
             yield stack.enter_context(contextlib.closing(_RaySession(ray, conditions)))
-
-    def _connect(self, ray: Any) -> None:
-        _check_reachable(self.address)
-        try:
-            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise BadInput(f"cannot reach the Ray cluster at {self.address!r}: {reason}.") from error
-
-
-def _check_reachable(address: str | None) -> None:
-    """Ray itself tries for minutes, and fills the terminal meanwhile."""
-    match = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:([0-9]+)", address or "")
-    if match is None:
-        return
-    try:
-        socket.create_connection((match.group(1), int(match.group(2))), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"cannot reach the Ray cluster at {address!r}: {reason}.") from error
 
 
 class _RaySession:
