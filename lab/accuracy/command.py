@@ -57,6 +57,7 @@ def add_to(commands: Any) -> None:
         "--estimators", nargs="+", default=["simulator"], metavar="NAME", help="all, or " + ", ".join(ESTIMATORS)
     )
     parser.add_argument("--rows", type=int, metavar="N", help="at most N rows of each data set, all families in turn")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which rows --rows takes (default: 0)")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes to run (default: 1)")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where traces and answers are kept")
     parser.add_argument("--accept-stale", action="store_true", help="use traces that older code captured")
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     named = ESTIMATORS if options.estimators == ["all"] else options.estimators
     estimators = check_estimators(named)
     sets = read_figures(options.data) if options.folder is None else read_sets(options.folder, options.data)
-    chosen = {data_set.name: sample(data_set.cases, options.rows) for data_set in sets if data_set.cases}
+    chosen = {data_set.name: sample(data_set.cases, options.rows, options.seed) for data_set in sets if data_set.cases}
     results = _run(chosen, estimators, options)
     report = make_report(sets, results, estimators, worst_rows=options.worst, families=options.families)
     if options.write_interval is not None:

@@ -123,7 +123,8 @@ def _by_baseline(result: Result, name: str) -> Judged | None:
 
 def _by_formula(result: Result, name: str) -> Judged | None:
     run = transformer_of(result.case)
-    return None if run is None else _plain(result, FORMULAS[name](run))
+    value = None if run is None else FORMULAS[name](run)
+    return None if value is None else _plain(result, value)
 
 
 def _by_mem_tracker(result: Result) -> Judged | None:

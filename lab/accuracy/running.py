@@ -121,7 +121,7 @@ class _Worker:
             return Tracked(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             _load_framework(case)
-        tracked = track(case.workload)
+        tracked = track(case.workload, case.spec.place.machines.world_size)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(tracked._asdict()), encoding="utf-8")
         return tracked

@@ -17,7 +17,7 @@ from .galvatron.rows import GALVATRON_COLUMNS, read_galvatron
 from .megatron.rows import MEGATRON_COLUMNS, read_megatron
 from .table import Row, read_rows
 from .titan_jobs import SHAPES, TitanJob
-from .unbuilt import QUANTISED
+from .unbuilt import LOW_PRECISION
 
 __all__ = ["SEVERAL_GPUS_SETS", "MptJob", "read_several_gpus"]
 
@@ -123,7 +123,7 @@ _CARDS = {"H100 96GB": "gh200-96gb"}
 def _torchtitan(row: Row) -> Case | str:
     extra = row.get("extra_settings")
     if "loat8" in extra or "loat8" in row.get("precision"):
-        return QUANTISED
+        return LOW_PRECISION
     size = re.search(r"(\d+B)", row.text("model"))
     world = re.match(r"\s*(\d+)x\s*(.+)", row.text("gpu"))
     length = re.match(r"\d+x(\d+) tokens", row.get("input_shape"))

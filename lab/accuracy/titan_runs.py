@@ -20,7 +20,7 @@ from oomcast.units import GiB
 from .cases import Case, CaseSet, Measure, Skipped
 from .table import Row, read_rows
 from .titan_2026 import LLAMA3, QWEN3, TitanDecoderJob
-from .unbuilt import QUANTISED
+from .unbuilt import LOW_PRECISION
 
 __all__ = ["TITAN_SETS", "read_titan_runs"]
 
@@ -28,7 +28,7 @@ _STACK = "torch-2.13-cu130"
 _ALLOC_CONF = "expandable_segments:True"
 """As torchtitan's run_train.sh sets it; the logs of the runs show it."""
 _CHANGED = (
-    (r"(?:mx|nv)fp[48](?!\w)|fp8.*no-(?:auto-)?filter|float8", QUANTISED),
+    (r"(?:mx|nv)fp[48](?!\w)|fp8.*no-(?:auto-)?filter|float8", LOW_PRECISION),
     (r"cp\d|context.parallel", "context parallel flex attention is not offered for job files"),
     (r"optimizer-in-backward", "the optimizer in backward is not offered beside FSDP2"),
     (r"max-autotune", "what Inductor holds while it times kernels on the GPU is not known"),
@@ -146,7 +146,7 @@ def _table(row: Row) -> Case | str:
         return "the row is cut short in the file"
     method = str(cells.get("Run") or cells.get("Scaling Method") or "")
     if not re.search(r"bf(loat)?16", method, re.IGNORECASE) or re.search(r"fp\d", method, re.IGNORECASE):
-        return QUANTISED
+        return LOW_PRECISION
     figure = re.match(r"([\d.]+) GiB", str(cells.get("Memory") or cells.get("Peak Reserved Memory") or ""))
     layout = re.search(r"local batch size (\d+), FSDP degree\s+(\d+)", row.get("context"))
     if figure is None:

@@ -86,6 +86,7 @@ def _layout_stages(layout: str) -> list[str]:
 def transformer_config(arguments: Arguments) -> Any:
     from megatron.core.activations import squared_relu
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
+    from megatron.core.transformer.enums import AttnBackend
 
     description = MLATransformerConfig if arguments.multi_latent_attention else TransformerConfig
     more: dict[str, Any] = {
@@ -105,6 +106,10 @@ def transformer_config(arguments: Arguments) -> Any:
         more |= {"activation_func": functional.silu, "gated_linear_unit": True, "bias_activation_fusion": True}
     elif arguments.squared_relu:
         more |= {"activation_func": squared_relu, "bias_activation_fusion": False}
+    if arguments.microbatch_group_size_per_virtual_pipeline_stage:
+        more["microbatch_group_size_per_vp_stage"] = int(arguments.microbatch_group_size_per_virtual_pipeline_stage)
+    if arguments.attention_backend:
+        more["attention_backend"] = AttnBackend[arguments.attention_backend]
     if arguments.moe_layer_freq is not None:
         more["moe_layer_freq"] = _layer_frequency(str(arguments.moe_layer_freq))
     if arguments.position_embedding_type == "rope":

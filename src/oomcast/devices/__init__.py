@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .attention import AttentionTraits, attention_traits
 from .gpus import IDLE_RESERVE, Gpu, MemorySource, all_gpus, find_gpu, other_gpus, other_variants
-from .nccl import nccl_bytes
+from .nccl import NCCL_VARIABLES, Exchange, NcclFigure, RankGroup, nccl_figure, nccl_in_words, nccl_version
 from .stacks import (
     ContextFigure,
     ContextRule,
@@ -20,11 +20,15 @@ from .stacks import (
 
 __all__ = [
     "IDLE_RESERVE",
+    "NCCL_VARIABLES",
     "AttentionTraits",
     "ContextFigure",
     "ContextRule",
+    "Exchange",
     "Gpu",
     "MemorySource",
+    "NcclFigure",
+    "RankGroup",
     "Stack",
     "all_gpus",
     "all_stacks",
@@ -35,7 +39,9 @@ __all__ = [
     "find_gpu",
     "find_stack",
     "largest_context",
-    "nccl_bytes",
+    "nccl_figure",
+    "nccl_in_words",
+    "nccl_version",
     "other_gpus",
     "other_variants",
     "stack_of",

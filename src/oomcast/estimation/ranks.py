@@ -1,14 +1,17 @@
-"""Which ranks of a job differ, and which groups of them talk: what the layout alone tells, before anything runs."""
+"""Which ranks of a job differ, as the layout alone tells, and which groups of them talk, as its code showed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..capture import guess_framework
+from ..devices import Exchange, NcclFigure, RankGroup, nccl_figure, nccl_in_words, nccl_version
 from ..errors import BadInput
 from ..spec import Parallel, Spec
+from ..trace import Trace
+from .target import Target
 
-__all__ = ["KindOfRank", "communicators", "kinds_of_ranks"]
+__all__ = ["KindOfRank", "communication_of", "kinds_of_ranks"]
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,22 @@ def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:
     return tuple(KindOfRank(place * to_a_place, to_a_place, role(place)) for place in range(parallel.pipeline))
 
 
-def communicators(spec: Spec) -> tuple[int, ...]:
-    """The sizes of the groups that each rank makes a communicator for: those of its layout that exchange tensors."""
-    world_size = spec.place.machines.world_size
-    if spec.script is not None or _is_one_program(spec):
-        return (world_size,)
-    parallel = _layout(spec)
-    data = parallel.data_size(world_size)
-    shards = data // parallel.replicate * parallel.context
-    sizes = (shards, parallel.replicate, parallel.tensor, parallel.pipeline, parallel.context, parallel.expert)
-    return tuple(size for size in sizes if size > 1)
+def _rank_groups(spec: Spec, trace: Trace) -> tuple[RankGroup, ...]:
+    """The groups that a rank has a communicator for: those in which its code exchanged something.
+
+    Of one program over all GPUs, whose exchanges are not followed, there is one for all of them.
+    """
+    machines = spec.place.machines
+    if not trace.communicators and _is_one_program(spec):
+        return (RankGroup(machines.world_size, machines.nodes),)
+    return tuple(
+        RankGroup(group.size, group.nodes, frozenset(map(Exchange, group.exchanges)), group.near_peers)
+        for group in trace.communicators
+    )
+
+
+def communication_of(spec: Spec, trace: Trace, target: Target) -> tuple[NcclFigure, tuple[str, ...]]:
+    """What NCCL holds on a rank whose Trace is known, and what is to be told of it."""
+    version = nccl_version(target.stack)
+    figure = nccl_figure(target.gpu, version, _rank_groups(spec, trace), dict(trace.settings.nccl))
+    return figure, (nccl_in_words(figure, version),) if figure.high else ()

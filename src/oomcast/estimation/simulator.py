@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..capture import capture, expecting, guess_framework
-from ..devices import context_bytes, context_figure, nccl_bytes
+from ..devices import NcclFigure, context_bytes, context_figure
 from ..errors import BadInput, OomcastError
 from ..simulate import (
     AllocatorSettings,
@@ -40,7 +40,7 @@ from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, RankEstimat
 from .calibration import Constants
 from .estimators import Estimator
 from .interval import Interval, load_interval
-from .ranks import KindOfRank, communicators, kinds_of_ranks
+from .ranks import KindOfRank, communication_of, kinds_of_ranks
 from .target import Target
 
 __all__ = [
@@ -61,6 +61,7 @@ TOP_TENSORS = 10
 ACCEPTED_RISK = 0.05
 """The probability of running out of memory up to which a job is said to fit."""
 _ORDERS_TO_TRY = 8
+_NO_RANKS = NcclFigure()
 _STEPS_TO_JUDGE = 2
 """Optimizer steps of a script: the first makes the optimizer's state, so the second is the first that has it all."""
 
@@ -88,7 +89,8 @@ class Simulator(Estimator):
 def estimate_rank(spec: Spec, trace: Trace) -> Estimate:
     """The Estimate of one rank of several GPUs, whose Trace is known: what its groups of ranks hold comes on top."""
     target = target_of(spec)
-    communication = nccl_bytes(target.gpu, communicators(spec))
+    communication, told = communication_of(spec, trace, target)
+    trace = dataclasses.replace(trace, assumptions=(*trace.assumptions, *told))
     answer = estimate_trace(trace, target, keep_history=spec.effort.keep_history, communication=communication)
     machines = spec.place.machines
     return dataclasses.replace(
@@ -171,7 +173,7 @@ class Bounds(NamedTuple):
     high: int
     not_exceeded: int
     above: int
-    """By how much the context may be larger than it was taken to be."""
+    """By how much the context and NCCL's buffers may be larger than they were taken to be."""
     interval: Interval
 
 
@@ -185,6 +187,8 @@ def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> 
         interval = interval.widened(maker.spread)
         figure = context_figure(target.gpu, target.stack)
         above, below = above + figure.high - figure.typical, below + figure.typical - figure.low
+    above += simulation.nccl.high - simulation.nccl.typical
+    below += simulation.nccl.typical - simulation.nccl.low
     held = constants.context + simulation.communication + timeline.breakdown.get(Category.PARAMETER.value, 0)
     floor = min(device_total, held)
     low, high = interval.around(device_total, floor, target.coverage)
@@ -211,7 +215,7 @@ def estimate_trace(
     *,
     keep_history: bool = False,
     convolutions: Source = "auto",
-    communication: int = 0,
+    communication: NcclFigure = _NO_RANKS,
 ) -> Estimate:
     """The Estimate of a job that was captured before; for `convolutions` and `communication` see `Simulation`."""
     simulation = Simulation(trace, target, convolutions, communication)
@@ -221,7 +225,7 @@ def estimate_trace(
     timeline = limited if limited.ran else simulation.run()
     reserved = simulation.reserved(timeline)
     allocated = simulation.allocated(timeline)
-    device_total = reserved + constants.context + communication
+    device_total = reserved + constants.context + simulation.communication
     needed = simulation.needed()
     bounds, maker = bounds_of(simulation, timeline, device_total), target.gpu.maker
     interval = bounds.interval
@@ -234,7 +238,7 @@ def estimate_trace(
         "calibrated": allocated - timeline.peak_allocated,
         "allocator_cache": reserved - allocated,
         "context": constants.context,
-        **({"communication": communication} if communication else {}),
+        **({"communication": simulation.communication} if simulation.communication else {}),
     }
     return Estimate(
         peak_allocated=allocated,
@@ -300,8 +304,11 @@ class Simulation:
     `communication` is what NCCL holds beside the allocator, on several GPUs.
     """
 
-    def __init__(self, trace: Trace, target: Target, convolutions: Source = "auto", communication: int = 0) -> None:
-        self.communication = communication
+    def __init__(
+        self, trace: Trace, target: Target, convolutions: Source = "auto", communication: NcclFigure = _NO_RANKS
+    ) -> None:
+        self.nccl = communication
+        self.communication = communication.typical
         self.target = target = target.for_framework(framework_of_trace(trace)).as_set_by(trace.settings)
         gpu = target.gpu
         facts = DeviceFacts(

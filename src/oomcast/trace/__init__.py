@@ -8,6 +8,7 @@ from .promises import BrokenTrace, verify
 from .record import (
     Allocation,
     Category,
+    Communicator,
     Ending,
     Event,
     EventKind,
@@ -25,6 +26,7 @@ __all__ = [
     "Allocation",
     "BrokenTrace",
     "Category",
+    "Communicator",
     "Ending",
     "Event",
     "EventKind",

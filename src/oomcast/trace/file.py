@@ -20,6 +20,7 @@ from .promises import BrokenTrace, verify
 from .record import (
     Allocation,
     Category,
+    Communicator,
     Ending,
     Event,
     EventKind,
@@ -108,6 +109,7 @@ def trace_to_bytes(trace: Trace) -> bytes:
         "workload": dict(trace.workload),
         "script": None if trace.script is None else dataclasses.asdict(trace.script),
         "settings": dataclasses.asdict(trace.settings),
+        "communicators": [list(communicator) for communicator in trace.communicators],
         "on_host": trace.on_host,
         "operands": [[shapes[o.shape], shapes[o.stride], strings[o.dtype]] for o in operands],
         "shapes": list(shapes),
@@ -207,6 +209,15 @@ def _build(document: Mapping[str, Any]) -> Trace:
         workload=dict(document["workload"]),
         script=_script(document.get("script")),
         settings=_settings(document.get("settings", {})),
+        communicators=tuple(
+            Communicator(
+                _checked(size, int),
+                _checked(nodes, int),
+                tuple(_checked(word, str) for word in done),
+                _checked(near, int),
+            )
+            for size, nodes, done, near in document.get("communicators", ())
+        ),
         on_host=_checked(document.get("on_host", 0), int),
     )
 
@@ -217,6 +228,7 @@ def _settings(plain: Mapping[str, Any]) -> ProcessSettings:
         cudnn_benchmark=_checked(plain.get("cudnn_benchmark", False), bool),
         alloc_conf=None if allocator is None else _checked(allocator, str),
         cublas_workspace=None if cublas is None else _checked(cublas, str),
+        nccl=tuple((_checked(name, str), _checked(value, str)) for name, value in plain.get("nccl", ())),
     )
 
 

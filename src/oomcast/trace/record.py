@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "Allocation",
     "Category",
+    "Communicator",
     "Ending",
     "Event",
     "EventKind",
@@ -148,6 +149,20 @@ class ProcessSettings:
     """As PYTORCH_CUDA_ALLOC_CONF spells it."""
     cublas_workspace: str | None = None
     """CUBLAS_WORKSPACE_CONFIG."""
+    nccl: tuple[tuple[str, str], ...] = ()
+    """Variables of NCCL that decide its buffers, by name."""
+
+
+class Communicator(NamedTuple):
+    """A group of ranks that exchanged tensors on their GPUs, as this rank saw it."""
+
+    size: int
+    nodes: int
+    """How many nodes its ranks are on."""
+    exchanges: tuple[str, ...]
+    """What they did, in the words of `devices.Exchange`, in order."""
+    near_peers: int = 0
+    """Ranks of its own node that this one sent messages to or received them from, one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +201,7 @@ class Trace:
     """For a script: how far it was followed."""
     settings: ProcessSettings = ProcessSettings()
     """They hold where whoever asks says nothing else."""
+    communicators: tuple[Communicator, ...] = ()
+    """Of a rank of several GPUs: the groups that exchanged something, in the order in which they first did."""
     on_host: int = 0
     """Bytes that the layout puts off to the host's memory, of this process: parameters, gradients, states, buffers."""

@@ -132,6 +132,39 @@ def test_gradients_of_steps_that_were_made_up_are_gone_where_the_script_has_drop
     assert answer.script.ending is Ending.FINISHED, answer.script.reason
 
 
+def test_no_gradients_are_made_up_where_hooks_take_them_at_once(tmp_path: Path) -> None:
+    """As Megatron's buffers do: a backward leaves no gradient, so that the next micro-batches begin without them."""
+    body = """
+    sums, hooks, ran = [torch.zeros_like(p) for p in model.parameters()], [], 0
+    def count(*_):
+        global ran
+        ran += 1
+    def taking(parameter, into):
+        def take(*_):
+            into.add_(parameter.grad)
+            parameter.grad = None
+        return take
+    model[0].register_forward_hook(count)
+    for parameter, into in zip(model.parameters(), sums):
+        hooks.append(parameter.expand_as(parameter).grad_fn.next_functions[0][0])
+        hooks[-1].register_hook(taking(parameter, into))
+    torch.cuda.reset_peak_memory_stats()
+    for micro_batch in range(12):
+        model(torch.randn(64, 1024, device="cuda")).square().mean().backward()
+        assert all(p.grad is None for p in model.parameters()), micro_batch
+        if micro_batch == 2:
+            highest = torch.cuda.max_memory_allocated()
+    assert ran < 12, ran
+    assert torch.cuda.max_memory_allocated() == highest, (torch.cuda.max_memory_allocated(), highest)
+    for parameter, total in zip(model.parameters(), sums):
+        parameter.grad = total
+    optimizer.step()
+    """
+    answer = run(tmp_path, body)
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED, answer.script.reason
+
+
 def test_an_evaluation_that_leaves_gradients_on_is_one(tmp_path: Path) -> None:
     """As long as the model has been trained: one that is only ever in `eval()` may be trained so."""
     body = """

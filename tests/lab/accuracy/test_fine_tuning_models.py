@@ -142,5 +142,12 @@ def test_mem_tracker_runs_or_says_why_not() -> None:
         def model(self) -> Any:
             raise RuntimeError("no such thing")
 
+    # Over eight GPUs an eighth of them all; whole are the one layer, its gradient, and what is reduced.
+    sharded = track(Workload.create(Plain(torch.optim.Adam), batch_size=2, parallel="fsdp2"), world_size=8)
+    assert sharded.peak is not None, sharded.error
+    assert 3.5 * 2**20 <= sharded.peak < 4 * 2**20
+    copied = track(Workload.create(Plain(torch.optim.Adam), batch_size=2, parallel="ddp"), world_size=8)
+    assert (copied.peak, copied.error) == (None, "ValueError: of several GPUs it knows FSDP2 alone, not ddp")
+
     failed = track(Workload.create(Broken(None), batch_size=2))
     assert (failed.peak, failed.error) == (None, "RuntimeError: no such thing")

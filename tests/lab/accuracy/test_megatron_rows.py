@@ -33,7 +33,7 @@ def row(arguments: dict[str, Any], **cells: str) -> Row:
         ({"--fp8-format": "hybrid"}, "8-bit floats"),
         ({"--optimizer": "muon"}, "the optimizer muon"),
         ({"--tokenizer-type": "HuggingFaceTokenizer"}, "the size of its vocabulary"),
-        ({"--use-checkpoint-args": True}, "its sizes are in a checkpoint"),
+        ({"--use-checkpoint-args": True, "--hidden-size": None}, "its sizes are in a checkpoint"),
     ],
 )
 def test_what_is_not_rebuilt_says_why(arguments: dict[str, Any], reason: str) -> None:
@@ -52,6 +52,11 @@ def test_a_row_is_the_last_rank_of_its_machine() -> None:
     told = json.loads(launch.arguments[0])
     assert told["padded_vocab_size"] == 50432  # 50,257 to a multiple of 2 x 128
     assert "CUBLAS_WORKSPACE_CONFIG" not in launch.variables
+
+
+@needs_megatron
+def test_a_test_that_resumes_from_what_it_saved_names_its_sizes() -> None:
+    assert isinstance(read_megatron(row({"--use-checkpoint-args": True})), Case)
 
 
 @needs_megatron
@@ -106,3 +111,25 @@ def test_an_old_record_ran_unfused_where_it_was_deterministic(
     assert isinstance(case, Case)
     assert case.script is not None
     assert json.loads(read_launch(case.script.line).arguments[0]).get("attention_backend") == backend
+
+
+@needs_megatron
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        # BERT compares its backend with the library's own names.
+        ("bert", {"--spec": "local", "--attention-backend": "local"}),
+        # Five micro-batches in groups of five: the library refuses the four that it would take by itself.
+        ("gpt", {"--transformer-impl": "local", "--num-layers": 8, "--pipeline-model-parallel-size": 4,
+                 "--num-layers-per-virtual-pipeline-stage": 1, "--global-batch-size": 20,
+                 "--microbatch-group-size-per-virtual-pipeline-stage": 5}),
+    ],
+)  # fmt: skip
+def test_arguments_that_the_library_knows_by_other_names(family: str, more: dict[str, Any]) -> None:
+    from oomcast.capture import capture
+
+    case = read_megatron(row(more, model_family=family))
+    assert isinstance(case, Case)
+    script = capture(case.spec).script
+    assert script is not None
+    assert script.optimizer_steps == 3, script.reason

@@ -14,7 +14,7 @@ import oomcast
 from lab.accuracy.cases import CaseSet
 from lab.accuracy.titan_2026 import TitanDecoderJob, TitanDecoderShape
 from lab.accuracy.titan_runs import TITAN_SETS, read_titan_runs
-from lab.accuracy.unbuilt import QUANTISED
+from lab.accuracy.unbuilt import LOW_PRECISION
 from oomcast.units import GiB
 
 COMMAND = "+ torchrun --nproc_per_node=4 -m torchtitan.train --module qwen3 --config qwen3_14b --compile.enable"
@@ -58,7 +58,7 @@ def test_a_command_line_becomes_a_job(tmp_path: Path) -> None:
     assert (str(copies.workload.parallel), copies.workload.job.target.recompute) == ("fsdp2,replicate=2", "full")
     assert flex.workload.job.target.attention == "flex"
     assert (last.ran, last.measured) == (False, None)
-    assert [skip.reason for skip in found.skipped] == [QUANTISED, "the same command ran in another row"]
+    assert [skip.reason for skip in found.skipped] == [LOW_PRECISION, "the same command ran in another row"]
 
 
 def test_tables_tell_their_model_or_are_left_out(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import torch
 
+from ...devices import NCCL_VARIABLES
 from ...trace import ProcessSettings
 
 __all__ = ["JobSettings", "sentences_about"]
@@ -28,7 +30,7 @@ class JobSettings:
     def in_force(self) -> ProcessSettings:
         """All that holds in this process, whoever has set it."""
         now = _in_force()
-        return ProcessSettings(now.cudnn_benchmark, self._allocator_text(now.alloc_conf), now.cublas_workspace)
+        return dataclasses.replace(now, alloc_conf=self._allocator_text(now.alloc_conf))
 
     def changed(self) -> ProcessSettings:
         """What the job itself has set. A variable of the shell that oomcast was called from is not the job's."""
@@ -38,6 +40,7 @@ class JobSettings:
             now.cudnn_benchmark and not before.cudnn_benchmark,
             self._allocator_text(variable),
             now.cublas_workspace if now.cublas_workspace != before.cublas_workspace else None,
+            tuple(setting for setting in now.nccl if setting not in before.nccl),
         )
 
     def inherited(self) -> ProcessSettings:
@@ -46,6 +49,7 @@ class JobSettings:
         return ProcessSettings(
             alloc_conf=before.alloc_conf if now.alloc_conf == before.alloc_conf and not self._allocator else None,
             cublas_workspace=before.cublas_workspace if now.cublas_workspace == before.cublas_workspace else None,
+            nccl=tuple(setting for setting in now.nccl if setting in before.nccl),
         )
 
     def _allocator_text(self, variable: str | None) -> str | None:
@@ -63,6 +67,8 @@ def sentences_about(settings: ProcessSettings) -> tuple[str, ...]:
         )
     if settings.cublas_workspace:
         told.append(f"the job sets CUBLAS_WORKSPACE_CONFIG to {settings.cublas_workspace!r}, which is followed")
+    if settings.nccl:
+        told.append(f"the job sets {', '.join(f'{name}={value}' for name, value in settings.nccl)}, which is followed")
     return tuple(told)
 
 
@@ -71,4 +77,5 @@ def _in_force() -> ProcessSettings:
         cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
         alloc_conf=next((os.environ[name] for name in _ALLOCATOR if os.environ.get(name)), None),
         cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG") or None,
+        nccl=tuple((name, os.environ[name]) for name in NCCL_VARIABLES if os.environ.get(name)),
     )

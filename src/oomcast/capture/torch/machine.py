@@ -106,7 +106,8 @@ class VirtualGpu:
         settings = self.job_settings.in_force() if whole_process else self.job_settings.changed()
         compiled = self.compiled.findings.sentences(trace)
         told = (*trace.assumptions, *about_versions, *sentences_about(settings), *compiled)
-        return dataclasses.replace(trace, assumptions=told, settings=settings)
+        groups = self.recorder.groups.communicators()
+        return dataclasses.replace(trace, assumptions=told, settings=settings, communicators=groups)
 
     def estimate(self) -> Estimate:
         """What was recorded so far as `oomcast.estimate` would answer it, for this GPU and its software.

@@ -31,6 +31,7 @@ from .operators import LATE_KERNELS, RULES
 from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, assumptions, internal_scratch
 from .personality.overrides import composite as whole
 from .personality.reductions import reduction_scratch
+from .rank_groups import GroupsInUse
 from .scope import Scope, is_building_a_module
 from .sparse import is_sparse, parts_of_sparse, run_sparse
 from .streams import StreamTable
@@ -91,6 +92,7 @@ class Recorder(TorchDispatchMode):
         """Within `fused`: what was made, and is followed only if it outlives it."""
         self.streams = StreamTable(ledger)
         self.job_settings = JobSettings()
+        self.groups = GroupsInUse()
         self.live: dict[int, tuple[weakref.ref[Any], _Held]] = {}
         """By the address of the storage."""
         self.on_write_after_backward: Callable[[Any], None] | None = None

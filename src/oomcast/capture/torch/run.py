@@ -148,3 +148,6 @@ def _tell_settings(spec: Spec, virtual: VirtualGpu) -> None:
         virtual.ledger.assume(
             f"CUBLAS_WORKSPACE_CONFIG is {inherited.cublas_workspace!r} here, not set by the job, and is not followed"
         )
+    if inherited.nccl and spec.place.machines.world_size > 1:
+        names = ", ".join(name for name, _ in inherited.nccl)
+        virtual.ledger.assume(f"{names} of this shell, not set by the job, is not followed")

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
+from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
+    _create_work_from_future,
+    _resolve_process_group,
+)
 from torch._subclasses.fake_tensor import FakeTensor
+
+from ....devices import Exchange
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -32,6 +37,23 @@ _IN_PLACE = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "sen
 _WITH_OUTPUT = ("allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "scatter_", "alltoall_",
                 "allreduce_", "broadcast_")  # fmt: skip
 """Those that return their tensors beside the work."""
+_EXCHANGES = {
+    **dict.fromkeys((*_GATHERS, "broadcast_", "reduce_"), Exchange.SHARDS),
+    **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), Exchange.SUMS),
+    **dict.fromkeys(("alltoall_", "alltoall_base_", "gather_", "scatter_"), Exchange.PAIRS),
+    **dict.fromkeys(("send", *_RECEIVES), Exchange.NEIGHBOURS),
+}
+"""For NCCL, gather and scatter are messages between one rank and all others."""
+_FUNCTIONAL = {
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced",
+                     "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "broadcast", "broadcast_"),
+                    Exchange.SHARDS),
+    **dict.fromkeys(("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"), Exchange.SUMS),
+    "all_to_all_single": Exchange.PAIRS,
+}  # fmt: skip
+"""Those that DTensor and compiled code call: on fakes, torch answers them without a process group."""
+_NAMES = (str, dist.ProcessGroup)
+"""How these are told their group."""
 _ADDS: ContextVar[bool] = ContextVar("adds", default=False)
 
 
@@ -64,6 +86,8 @@ def _rule(name: str) -> Any:
             # The host's own small tensors have values: the fake group copies them. What is reduced it leaves as it is,
             # but the future of its work is empty, which DistributedDataParallel on the host does not take.
             return NotImplemented
+        if any(isinstance(tensor, FakeTensor) and tensor.fake_device.index is not None for tensor in _flat(args[:2])):
+            _note(recorder, name, args)
         if name in _GATHERS:
             _hand_on(recorder, args[0], args[1])
         elif name in _RECEIVES:
@@ -75,6 +99,47 @@ def _rule(name: str) -> Any:
         return (tensors, work) if name in _WITH_OUTPUT else work
 
     return rule
+
+
+def _note(recorder: Recorder, name: str, args: Any) -> None:
+    """Its group exchanges something on the GPUs."""
+    if recorder.groups.gpus_per_node:
+        place = next(number for number, argument in enumerate(args) if isinstance(argument, torch.ScriptObject))
+        what, group = _EXCHANGES[name], dist.ProcessGroup.unbox(args[place])
+        peers: tuple[int, ...] = ()
+        if what is Exchange.NEIGHBOURS and name != "recv_any_source_":
+            peers = (args[place + 1],)
+        if name == "alltoall_base_":
+            what, peers = _partners(group, args[place + 1], args[place + 2])
+        recorder.groups.exchange(group, what, _bytes(args[0]), peers)
+
+
+def _partners(group: Any, received: Any, sent: Any) -> tuple[Exchange, tuple[int, ...]]:
+    """Of an all-to-all: torch sends nothing to those whose share is empty, as when a ring is made of it."""
+    shares = (*received, *sent)
+    if not shares or not all(isinstance(share, int) for share in shares) or all(shares):
+        return Exchange.PAIRS, ()
+    some = {rank for listed in (received, sent) for rank, share in enumerate(listed) if share}
+    return Exchange.NEIGHBOURS, tuple(some - {dist.get_rank(group)})
+
+
+def _noting(what: Exchange) -> Any:
+    """A rule that leaves the answer to torch."""
+
+    def rule(recorder: Recorder, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        named: Any = kwargs.get("group_name", next((one for one in reversed(args) if isinstance(one, _NAMES)), None))
+        if named is not None and recorder.groups.gpus_per_node:
+            group = named if isinstance(named, dist.ProcessGroup) else _resolve_process_group(named)
+            pairs = what is Exchange.PAIRS
+            done, peers = _partners(group, args[1], args[2]) if pairs else (what, ())
+            recorder.groups.exchange(group, done, _bytes(args[0]), peers)
+        return NotImplemented
+
+    return rule
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in _flat(tensors))
 
 
 def _hand_on(recorder: Recorder, outputs: Any, inputs: Any) -> None:
@@ -119,7 +184,10 @@ def _rules() -> dict[Any, Any]:
         return {}
     operators, wrap = torch.ops.c10d, getattr(torch.ops._c10d_functional, "_wrap_tensor_autograd", None)
     wrapping = {} if wrap is None else {wrap.default: _same}
-    return wrapping | {getattr(operators, name).default: _rule(name) for name in (*_GATHERS, *_IN_PLACE)}
+    functional = torch.ops._c10d_functional
+    noted = {getattr(functional, name).default: _noting(what) for name, what in _FUNCTIONAL.items()
+             if hasattr(functional, name)}  # fmt: skip
+    return wrapping | noted | {getattr(operators, name).default: _rule(name) for name in (*_GATHERS, *_IN_PLACE)}
 
 
 COLLECTIVES: dict[Any, Any] = _rules()

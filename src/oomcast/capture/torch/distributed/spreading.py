@@ -253,7 +253,7 @@ class Spread:
         if experts:
             self.assume(
                 f"ep={self.parallel.expert}: the experts of {len(experts)} layers are shared as transformers does it, "
-                "the router chooses all of them equally often; what NCCL takes for all-to-all is not counted"
+                "the router chooses all of them equally often"
             )
         for module in experts:
             groups = mesh["groups"]

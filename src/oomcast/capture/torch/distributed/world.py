@@ -95,6 +95,7 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
         contexts.callback(_leave_group)
         contexts.enter_context(_rules())
         contexts.enter_context(DEVICES.visible(min(world.gpus_per_node, world.size)))
+        virtual.recorder.groups.gpus_per_node = world.gpus_per_node if world.size > 1 else 0
         membership = Membership()
         _install_group(patches, world, membership)
         _install_objects(patches, world)

@@ -57,6 +57,11 @@ class ForwardMemory:
         """Those whose forward was made up since the last backward."""
         self._gradients: dict[int, tuple[nn.Parameter, torch.Tensor]] = {}
         """By the parameter's id: gradients that were made up, so that the next such step makes none."""
+        self._ran: dict[int, nn.Module] = {}
+        """Those whose forward was run with gradients since the last update."""
+        self._left_with_gradient: set[int] = set()
+        """The ids of the parameters that a backward which was run has left with a gradient. Others are unused, or a
+        hook takes what they get at once, as Megatron's buffers of gradients do."""
         virtual.ledger.before_phase.append(self._before)
         self._seen: dict[Any, list[KnownForward]] = {}
         self._modules = Numbers()
@@ -78,6 +83,7 @@ class ForwardMemory:
 
     def after_backward(self) -> None:
         builder = self._virtual.ledger
+        self._note_gradients()
         self._give_gradients()
         self._rounds.append((tuple(self._in_window), self._round_highest, builder.held))
         self._in_window.clear()
@@ -86,14 +92,22 @@ class ForwardMemory:
     def after_step(self) -> None:
         self._rounds.clear()
         self._in_window.clear()
+        self._ran.clear()
+
+    def _note_gradients(self) -> None:
+        with torch._C.DisableTorchFunction():
+            for module in self._ran.values():
+                with_one = (id(parameter) for parameter in module.parameters() if parameter.grad is not None)
+                self._left_with_gradient.update(with_one)
 
     def _give_gradients(self) -> None:
-        """What was not run has no gradients, and the optimizer asks for them."""
+        """What was not run has no gradients, and the optimizer asks for them where a backward leaves them."""
         missing = []
         with torch._C.DisableTorchFunction():
             for module in self._not_run.values():
                 for parameter in module.parameters():
-                    if parameter.requires_grad and parameter.grad is None:
+                    left = parameter.requires_grad and id(parameter) in self._left_with_gradient
+                    if left and parameter.grad is None:
                         _, kept = self._gradients.get(id(parameter), (None, None))
                         if kept is not None and kept.shape == parameter.shape and kept.dtype == parameter.dtype:
                             parameter.grad = kept
@@ -171,6 +185,7 @@ class ForwardMemory:
             self._virtual.nothing_new = self._watch.is_steady
             return make_again(known[-1], [one for one in tensors_in((args, kwargs)) if one.requires_grad])
         self._stop_making_up()
+        self._ran[id(module)] = module
         with self._virtual.ledger.highest_within() as highest:
             output = run(module, *args, **kwargs)
         self._round_highest = max(self._round_highest, highest[0])
