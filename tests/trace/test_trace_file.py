@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -14,13 +15,16 @@ from oomcast.trace import (
     TRACE_VERSION,
     Allocation,
     Category,
+    Communicator,
     Event,
     EventKind,
     KernelCall,
     Mark,
     Operand,
     Phase,
+    ProcessSettings,
     Trace,
+    TraceBuilder,
     read_trace,
     trace_from_bytes,
     trace_to_bytes,
@@ -182,3 +186,14 @@ def test_a_truncated_file_says_so() -> None:
 def test_a_trace_that_cannot_have_happened_says_what() -> None:
     with pytest.raises(UnreadableFile, match="frees allocation 1 before"):
         trace_from_bytes(changed("events", "index", to=[0, 0, 1]))
+
+
+def test_what_a_rank_exchanged_is_kept() -> None:
+    builder = TraceBuilder()
+    builder.free(builder.allocate(512, None, "aten.mm"))
+    trace = dataclasses.replace(
+        builder.trace(),
+        settings=ProcessSettings(nccl=(("NCCL_BUFFSIZE", "1048576"),)),
+        communicators=(Communicator(8, 1, ("shards", "sums")), Communicator(4, 2, ("neighbours",), 1)),
+    )
+    assert trace_from_bytes(trace_to_bytes(trace)) == trace
