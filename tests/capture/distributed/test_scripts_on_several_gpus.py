@@ -8,6 +8,7 @@ import pytest
 
 import oomcast
 from oomcast.errors import BadInput
+from oomcast.trace import Ending
 from oomcast.units import MiB
 
 WIDTH, LAYERS = 1024, 8
@@ -233,3 +234,14 @@ def test_symmetric_memory_is_counted_and_told(tmp_path: Path) -> None:
     tensors = answer.peak_allocated - answer.breakdown["workspace"]
     assert abs(tensors - (64 + 64 + 32) * MiB) < MiB
     assert any("symmetric memory is counted" in sentence for sentence in answer.assumptions)
+
+
+@pytest.mark.parametrize(("environment", "version"), [("torch-2.6", (2, 21)), ("torch-2.13", (2, 29))])
+def test_a_script_asks_for_the_version_of_nccl(tmp_path: Path, environment: str, version: tuple[int, int]) -> None:
+    """It is that of the software stack, whatever is installed here."""
+    script = tmp_path / "train.py"
+    script.write_text(f"import torch\nassert torch.cuda.nccl.version()[:2] == {version}\n" + DDP)
+    answer = oomcast.run(["torchrun", "--nproc_per_node", "4", str(script)], device="4xa100-40gb",
+                         environment=environment, rank=0)  # fmt: skip
+    assert answer.script is not None
+    assert answer.script.ending is Ending.FINISHED

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from ....devices import nccl_version
 from ....errors import BadInput
 from ..devices import DEVICES
 from ..machine import VirtualGpu
@@ -32,8 +33,8 @@ __all__ = ["Membership", "World", "join_world"]
 
 _BACKEND = "fake"
 """torch's own process group without communication; the module below registers it."""
-_NCCL_VERSION = (2, 27, 3)
-"""What scripts, and torch when it reports an error, are told: that of torch 2.8."""
+_NCCL_PATCH = 3
+"""The last part of NCCL's version, which nothing depends on."""
 _FAKE = "torch.testing._internal.distributed.fake_pg"
 
 
@@ -97,7 +98,7 @@ def join_world(virtual: VirtualGpu, world: World) -> Iterator[Membership]:
         contexts.enter_context(DEVICES.visible(min(world.gpus_per_node, world.size)))
         virtual.recorder.groups.gpus_per_node = world.gpus_per_node if world.size > 1 else 0
         membership = Membership()
-        _install_group(patches, world, membership)
+        _install_group(patches, world, membership, nccl_version(virtual.stack))
         _install_objects(patches, world)
         install_quick_sharding(patches)
         install_symmetric_memory(patches, virtual.ledger.assume)
@@ -134,7 +135,7 @@ def _leave_group() -> None:
         dist.destroy_process_group()
 
 
-def _install_group(patches: Patches, world: World, membership: Membership) -> None:
+def _install_group(patches: Patches, world: World, membership: Membership, nccl: tuple[int, int]) -> None:
     start, helper = c10d.init_process_group, c10d._new_process_group_helper
     stores: list[_Store] = []
 
@@ -160,7 +161,7 @@ def _install_group(patches: Patches, world: World, membership: Membership) -> No
     patches.set(c10d, "_new_process_group_helper", new_helper)
     _set_everywhere(patches, "get_backend", lambda group=None: "nccl")
     _set_everywhere(patches, "is_nccl_available", lambda: True)
-    patches.set(torch.cuda.nccl, "version", lambda: _NCCL_VERSION)
+    patches.set(torch.cuda.nccl, "version", lambda: (*nccl, _NCCL_PATCH))
     patches.set(dist, "TCPStore", lambda *args, **options: _Store(world.rank))
     _set_everywhere(patches, "monitored_barrier", lambda *args, **options: None)
     _set_everywhere(patches, "all_reduce", telling_sums(c10d.all_reduce))
