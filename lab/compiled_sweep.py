@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import oomcast
 
@@ -80,27 +81,43 @@ def _built(name: str) -> tuple[Any, Any]:
     return model, lambda run, device: run(tokens.to(device))[0]
 
 
-@contextlib.contextmanager
-def _lowering() -> Iterator[list[float]]:
-    """The seconds of each graph that Inductor lowers meanwhile; the rest of compiling is Dynamo's and AOTAutograd's."""
-    from oomcast.capture.torch.compiled import backend as compiled_backend
+class _Clock:
+    """Processor seconds within a call, however often it is entered; within itself, it is counted once."""
 
-    spent: list[float] = []
-    backend: Any = compiled_backend
-    lower = backend.inductor_code
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
 
-    def timed(*args: Any, **options: Any) -> Any:
-        started = time.monotonic()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self._depth += 1
+        started = time.process_time()
         try:
-            return lower(*args, **options)
+            yield
         finally:
-            spent.append(time.monotonic() - started)
+            self._depth -= 1
+            if not self._depth:
+                self.seconds += time.process_time() - started
 
-    backend.inductor_code = timed
-    try:
-        yield spent
-    finally:
-        backend.inductor_code = lower
+
+@contextlib.contextmanager
+def _watched() -> Iterator[tuple[_Clock, _Clock]]:
+    """What compiling takes, and what of it Inductor's lowering takes; the rest is Dynamo's and AOTAutograd's."""
+    from oomcast.capture.torch.compiled import backend, findings
+
+    lower, compiling = vars(backend)["inductor_code"], findings.Findings.compiling
+    whole, lowering = _Clock(), _Clock()
+
+    @contextlib.contextmanager
+    def timed(self: findings.Findings) -> Iterator[None]:
+        with whole.running(), compiling(self):
+            yield
+
+    with (
+        mock.patch.object(backend, "inductor_code", lowering.running()(lower)),
+        mock.patch.object(findings.Findings, "compiling", timed),
+    ):
+        yield whole, lowering
 
 
 def _told(name: str) -> dict[str, Any]:
@@ -108,11 +125,11 @@ def _told(name: str) -> dict[str, Any]:
 
     started = time.monotonic()
     try:
-        with _lowering() as lowering, oomcast.virtual_gpu(_DEVICE) as gpu:
+        with _watched() as (whole, lowering), oomcast.virtual_gpu(_DEVICE) as gpu:
             model, step = _built(name)
             model.train().cuda()
             step(torch.compile(model), "cuda").float().square().mean().backward()
-            trace, compiling = gpu.trace(), gpu.compiled.findings.seconds
+            trace = gpu.trace()
     except Exception as error:  # whatever it is, it is what the sweep looks for
         return {"model": name, "failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     said = [sentence for sentence in trace.assumptions if sentence.startswith("torch.compile")]
@@ -122,7 +139,8 @@ def _told(name: str) -> dict[str, Any]:
         "eager": [sentence for sentence in said if "taken as eager" in sentence],
         "breaks": [sentence for sentence in said if "graph breaks" in sentence],
         "seconds": round(time.monotonic() - started, 1),
-        "times_tracing": round(compiling / (compiling - sum(lowering)), 2),
+        "compiling": round(whole.seconds, 1),
+        "times_tracing": round(whole.seconds / max(whole.seconds - lowering.seconds, 1e-3), 2),
     }
 
 

@@ -14,6 +14,7 @@ from torch._functorch import config as _functorch_config
 from torch._inductor import config as _inductor_config
 from torch._inductor.compile_fx import compile_fx
 
+from ..interpreter import with_room
 from .findings import Findings
 from .generated import in_graph_pool, runnable
 from .lowering import inductor_code, partitioning_on, source_line
@@ -129,8 +130,13 @@ class InductorBackend:
                 self._target.compiling(),
                 _inductor_config.patch(self._taken()),
             ):
-                code = inductor_code(
-                    graph, inputs, self._target.device_type, is_backward=is_backward, is_inference=is_inference
+                code = with_room(
+                    inductor_code,
+                    graph,
+                    inputs,
+                    self._target.device_type,
+                    is_backward=is_backward,
+                    is_inference=is_inference,
                 )
             time_launch = functools.partial(self._timing.launch, thoroughly=bool(asked.intersection(_TIMED_LAUNCHES)))
             run = runnable(code, self._recorder, self._target.device_type, called_at, time_launch)

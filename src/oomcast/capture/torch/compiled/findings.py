@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....trace import EventKind, Trace, TraceBuilder
+from ..interpreter import seldom_collecting
 
 __all__ = ["Findings"]
 
@@ -39,7 +40,8 @@ class Findings:
             self._since = time.monotonic()
         self._compiling += 1
         try:
-            yield
+            with seldom_collecting():
+                yield
         finally:
             self._compiling -= 1
             if not self._compiling:

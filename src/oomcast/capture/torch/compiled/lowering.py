@@ -29,11 +29,12 @@ from torch._inductor.utils import set_tracing_context_output_strides
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, SymExprPrinter, free_unbacked_symbols
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..devices import is_virtual
 from ..patches import Patches
 from ..scope import is_user_file
+from .shortcuts import without_symbols
 
 __all__ = ["GraphCode", "inductor_code", "partitioning_on", "source_line"]
 
@@ -63,7 +64,7 @@ def inductor_code(
     with torch.no_grad():
         fake_mode = _compile_fx.fake_tensor_prop(graph, inputs)
     _compile_fx._recursive_record_original_output_strides(graph)
-    with V.set_fake_mode(fake_mode), V.set_debug_handler(DebugContext()):
+    with V.set_fake_mode(fake_mode), V.set_debug_handler(DebugContext()), without_symbols(_is_static(graph)):
         _compile_fx._recursive_post_grad_passes(graph, is_inference=is_inference)
         with _compile_fx.maybe_disable_comprehensive_padding(inputs):
             lowering = GraphLowering(
@@ -79,6 +80,13 @@ def inductor_code(
                 _report_strides(lowering, inputs)
                 wrapper, _ = lowering.codegen()
         return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants), _products(lowering))
+
+
+def _is_static(graph: fx.GraphModule) -> bool:
+    """Whether all sizes are numbers."""
+    values = [leaf for node in graph.graph.nodes for leaf in tree_leaves(node.meta.get("val"))]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in (*value.shape, *value.stride())]
+    return not any(isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for value in (*values, *sizes))
 
 
 def _report_strides(lowering: GraphLowering, inputs: Sequence[Any]) -> None:

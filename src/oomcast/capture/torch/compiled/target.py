@@ -25,6 +25,7 @@ from ....devices import Gpu
 from ..patches import Patches
 from .convolutions import leave_layouts_as_on
 from .defaults import as_followed
+from .shortcuts import answer_once
 
 __all__ = ["Target"]
 
@@ -90,6 +91,7 @@ class Target:
 @contextlib.contextmanager
 def _compiling_for_host() -> Iterator[None]:
     with Patches() as patches:
+        answer_once(patches)
         _make_patterns_on_host(patches)
         yield
 
@@ -120,6 +122,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
             for name, answer in answers.items():
                 if hasattr(module, name):
                     patches.set(module, name, lambda *args, _answer=answer, **kwargs: _answer)
+        answer_once(patches)
         _replace_measurements(patches, tell)
         leave_layouts_as_on(gpu, patches)
         _build_no_template(patches)

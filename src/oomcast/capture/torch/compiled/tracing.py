@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ....trace import builder as trace_builder
 from ..devices import HOST, to_real_device, to_shown_device
 from ..functions import VirtualDevice
+from ..interpreter import with_room
 from ..patches import Patches
 from .findings import Findings
 
@@ -89,7 +90,7 @@ def _hide_modes(patches: Patches, findings: Findings) -> None:
         known = len(_dynamo_utils.graph_break_reasons)
         try:
             with findings.compiling(), _disable_current_modes():
-                return compile_frame(code, *args, **kwargs)
+                return with_room(compile_frame, code, *args, **kwargs)
         except InternalTorchDynamoError as error:
             findings.untraceable(f"{code.co_filename}:{code.co_firstlineno}", error)
             raise
