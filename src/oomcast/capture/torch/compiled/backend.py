@@ -149,6 +149,7 @@ class InductorBackend:
             self._timing.products(code.products)
         if _GRAPHS in asked:
             run = in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder)
+        run = _boxed(self._findings.compiled(run))
         return run if is_backward or is_inference else self._as_forward(run)
 
     def _as_forward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
