@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -44,7 +46,8 @@ HF: Mapping[str, Mapping[str, Any]] = {
     "xlm-roberta": _SIZES, "mpnet": _SIZES, "deberta-v2": _SIZES, "convbert": {**_SIZES, "embedding_size": 64},
     "albert": {**_SIZES, "embedding_size": 32}, "mobilebert": {**_SIZES, "embedding_size": 32},
     "distilbert": {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128, "vocab_size": 256},
-    "funnel": {"d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128, "block_sizes": [1, 1], "vocab_size": 256},
+    "funnel": {"d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128, "block_sizes": [1, 1], "vocab_size": 256,
+               "architectures": ["FunnelModel"]},
     "gpt2": _GPT, "gpt_neox": _SIZES, "gptj": {**_GPT, "rotary_dim": 8}, "codegen": {**_GPT, "rotary_dim": 8},
     "bloom": {"hidden_size": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256},
     "opt": {**_SIZES, "ffn_dim": 128, "word_embed_proj_dim": 64}, "llama": _KV, "mistral": _KV, "qwen2": _KV,
@@ -155,7 +158,16 @@ def sweep(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     left = list(names)
     while left:
         command = [sys.executable, "-m", "lab", "compiled", "--child", "sweep", "--sweep", *left]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        with (
+            tempfile.TemporaryDirectory() as nothing_kept,  # what an earlier sweep has compiled would say nothing
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "OOMCAST_CACHE_DIR": nothing_kept},
+            ) as process,
+        ):
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("{"):

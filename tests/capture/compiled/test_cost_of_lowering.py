@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,12 +15,14 @@ from torch import nn
 import oomcast
 from oomcast.capture.torch.compiled import shortcuts
 from oomcast.capture.torch.interpreter import seldom_collecting, with_room
+from oomcast.files import cache_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _events() -> list[Any]:
     torch._dynamo.reset()
+    shutil.rmtree(cache_folder(), ignore_errors=True)  # all of it is lowered
     with oomcast.virtual_gpu("a100-40gb") as gpu:
         net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Flatten(), nn.LazyLinear(10)).cuda()
         net(torch.randn(4, 3, 8, 8, device="cuda"))
