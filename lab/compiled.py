@@ -242,7 +242,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
     for row in sweep(names):
         rows.append(row)
         told = row.get("failed") or "; ".join([*row["eager"], *row["breaks"]]) or f"{row['kernels']} kernels"
-        told += f" ({row['seconds']} s, {row['times_tracing']} x tracing)" if "seconds" in row else ""
+        told += (
+            f" (compiling: {row['compiling']} processor s, {row['times_tracing']} x tracing)"
+            if "seconds" in row
+            else ""
+        )
         print(f"{'ok  ' if passed(row) else 'FAIL'} {row['model']}: {told}", file=sys.stderr, flush=True)
     compiled = sum(map(passed, rows))
     print(

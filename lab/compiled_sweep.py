@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import oomcast
 
@@ -43,7 +46,8 @@ HF: Mapping[str, Mapping[str, Any]] = {
     "xlm-roberta": _SIZES, "mpnet": _SIZES, "deberta-v2": _SIZES, "convbert": {**_SIZES, "embedding_size": 64},
     "albert": {**_SIZES, "embedding_size": 32}, "mobilebert": {**_SIZES, "embedding_size": 32},
     "distilbert": {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128, "vocab_size": 256},
-    "funnel": {"d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128, "block_sizes": [1, 1], "vocab_size": 256},
+    "funnel": {"d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128, "block_sizes": [1, 1], "vocab_size": 256,
+               "architectures": ["FunnelModel"]},
     "gpt2": _GPT, "gpt_neox": _SIZES, "gptj": {**_GPT, "rotary_dim": 8}, "codegen": {**_GPT, "rotary_dim": 8},
     "bloom": {"hidden_size": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256},
     "opt": {**_SIZES, "ffn_dim": 128, "word_embed_proj_dim": 64}, "llama": _KV, "mistral": _KV, "qwen2": _KV,
@@ -80,27 +84,43 @@ def _built(name: str) -> tuple[Any, Any]:
     return model, lambda run, device: run(tokens.to(device))[0]
 
 
-@contextlib.contextmanager
-def _lowering() -> Iterator[list[float]]:
-    """The seconds of each graph that Inductor lowers meanwhile; the rest of compiling is Dynamo's and AOTAutograd's."""
-    from oomcast.capture.torch.compiled import backend as compiled_backend
+class _Clock:
+    """Processor seconds within a call, however often it is entered; within itself, it is counted once."""
 
-    spent: list[float] = []
-    backend: Any = compiled_backend
-    lower = backend.inductor_code
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
 
-    def timed(*args: Any, **options: Any) -> Any:
-        started = time.monotonic()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self._depth += 1
+        started = time.process_time()
         try:
-            return lower(*args, **options)
+            yield
         finally:
-            spent.append(time.monotonic() - started)
+            self._depth -= 1
+            if not self._depth:
+                self.seconds += time.process_time() - started
 
-    backend.inductor_code = timed
-    try:
-        yield spent
-    finally:
-        backend.inductor_code = lower
+
+@contextlib.contextmanager
+def _watched() -> Iterator[tuple[_Clock, _Clock]]:
+    """What compiling takes, and what of it Inductor's lowering takes; the rest is Dynamo's and AOTAutograd's."""
+    from oomcast.capture.torch.compiled import backend, findings
+
+    lower, compiling = vars(backend)["inductor_code"], findings.Findings.compiling
+    whole, lowering = _Clock(), _Clock()
+
+    @contextlib.contextmanager
+    def timed(self: findings.Findings) -> Iterator[None]:
+        with whole.running(), compiling(self):
+            yield
+
+    with (
+        mock.patch.object(backend, "inductor_code", lowering.running()(lower)),
+        mock.patch.object(findings.Findings, "compiling", timed),
+    ):
+        yield whole, lowering
 
 
 def _told(name: str) -> dict[str, Any]:
@@ -108,11 +128,11 @@ def _told(name: str) -> dict[str, Any]:
 
     started = time.monotonic()
     try:
-        with _lowering() as lowering, oomcast.virtual_gpu(_DEVICE) as gpu:
+        with _watched() as (whole, lowering), oomcast.virtual_gpu(_DEVICE) as gpu:
             model, step = _built(name)
             model.train().cuda()
             step(torch.compile(model), "cuda").float().square().mean().backward()
-            trace, compiling = gpu.trace(), gpu.compiled.findings.seconds
+            trace = gpu.trace()
     except Exception as error:  # whatever it is, it is what the sweep looks for
         return {"model": name, "failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
     said = [sentence for sentence in trace.assumptions if sentence.startswith("torch.compile")]
@@ -122,7 +142,8 @@ def _told(name: str) -> dict[str, Any]:
         "eager": [sentence for sentence in said if "taken as eager" in sentence],
         "breaks": [sentence for sentence in said if "graph breaks" in sentence],
         "seconds": round(time.monotonic() - started, 1),
-        "times_tracing": round(compiling / (compiling - sum(lowering)), 2),
+        "compiling": round(whole.seconds, 1),
+        "times_tracing": round(whole.seconds / max(whole.seconds - lowering.seconds, 1e-3), 2),
     }
 
 
@@ -137,7 +158,16 @@ def sweep(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     left = list(names)
     while left:
         command = [sys.executable, "-m", "lab", "compiled", "--child", "sweep", "--sweep", *left]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        with (
+            tempfile.TemporaryDirectory() as nothing_kept,  # what an earlier sweep has compiled would say nothing
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "OOMCAST_CACHE_DIR": nothing_kept},
+            ) as process,
+        ):
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("{"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,12 @@ import torch
 def _forgetful_dynamo() -> Iterator[None]:
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has compiled is not on disk for the next."""
+    monkeypatch.setenv("OOMCAST_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture

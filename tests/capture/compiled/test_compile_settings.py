@@ -124,11 +124,13 @@ def test_a_kernel_is_timed_when_it_is_first_launched() -> None:
 
 def test_kernels_with_one_way_to_launch_them_are_not_timed() -> None:
     """Reductions, unless the job asks for more; a kernel of three dimensions; what is no Triton kernel."""
+    from oomcast.capture.torch.compiled.plan import kernel_of
     from oomcast.capture.torch.compiled.timing import Timing
 
     def is_timed(launch: str, thoroughly: bool = False) -> bool:
         timing = Timing(find_gpu(DEVICE), None)  # type: ignore[arg-type]
-        return timing.launch(f"import triton\n\n@triton_heuristics.{launch})", thoroughly=thoroughly) is not None
+        kernel = kernel_of(f"import triton\n\n@triton_heuristics.{launch})")
+        return timing.launch(*kernel, thoroughly=thoroughly) is not None
 
     assert is_timed("pointwise(\n    size_hints={'x': 65536}, \n    filename=__file__")
     assert is_timed("pointwise(\n    size_hints={'y': 16, 'x': 64}, tile_hint=TileHint.DEFAULT,\n")

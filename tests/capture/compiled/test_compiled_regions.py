@@ -455,3 +455,47 @@ def test_a_function_that_is_compiled_and_never_called_loads_no_compiler() -> Non
     with oomcast.virtual_gpu(DEVICE) as gpu:
         torch.compile(_chain, dynamic=False)  # as bitsandbytes does when it is loaded
         assert not gpu.compiled.is_used
+
+
+def _told_of_breaks(step: Any) -> str:
+    (told,) = [sentence for sentence in _traced(step).assumptions if "graph breaks" in sentence]
+    return str(told)
+
+
+def test_what_runs_eagerly_in_a_compiled_region_is_told_with_its_share_of_the_peak() -> None:
+    """A loop that reads a value is not cut in two: each `exp` keeps its result, beside the batch and a gradient."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = x.exp()
+            if x.sum().item() < 0:
+                break
+        return x
+
+    def step() -> None:
+        torch.compile(function)(torch.randn(ROWS, WIDTH, device="cuda", requires_grad=True)).sum().backward()
+
+    told = _told_of_breaks(step)
+    assert f"{Path(__file__).name}:{function.__code__.co_firstlineno + 3}" in told
+    share = re.search(r"([\d.]+)% of the peak is of what runs eagerly", told)
+    assert share is not None
+    assert 60 < float(share[1]) < 90
+
+
+def test_more_cases_than_torch_compiles_are_told_with_the_function() -> None:
+    """transformers' layers that write to a cache differ by their number in it: the ninth is not compiled any more."""
+
+    def function(x: torch.Tensor, case: str) -> torch.Tensor:
+        return x.exp() if case else x
+
+    def step() -> None:
+        compiled = torch.compile(function, dynamic=False)
+        x = torch.randn(4096, 4096, device="cuda", requires_grad=True)
+        results = [compiled(x, str(case)) for case in range(torch._dynamo.config.recompile_limit + 8)]
+        sum(result.sum() for result in results).backward()  # type: ignore[union-attr]
+
+    told = _told_of_breaks(step)
+    assert f"{Path(__file__).name}:{function.__code__.co_firstlineno}:" in told
+    assert "recompile limit" in told
+    assert "what it calls run eagerly" in told
+    assert float(re.findall(r"([\d.]+)% of the peak", told)[0]) > 30

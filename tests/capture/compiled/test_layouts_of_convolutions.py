@@ -66,3 +66,21 @@ def test_cudnn_has_no_channels_last_in_double_precision(lowered: list[Any]) -> N
 def test_without_cudnn_results_are_contiguous(lowered: list[Any]) -> None:
     with torch.backends.cudnn.flags(enabled=False):
         assert _layouts(lowered) == {CONTIGUOUS}
+
+
+def test_convolutions_over_a_transposed_sequence_are_compiled(lowered: list[Any]) -> None:
+    """Those of one dimension want their input contiguous, whatever it was before: ConvBERT's."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv1d(32, 32, 3, groups=32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.transpose(1, 2)).relu()
+
+    with oomcast.virtual_gpu("a100-40gb") as gpu:
+        torch.compile(Net().cuda())(torch.randn(4, 64, 32, device="cuda", requires_grad=True)).sum().backward()
+        trace = gpu.trace()
+    assert not [sentence for sentence in trace.assumptions if "eager" in sentence]
+    assert len(lowered) == 2

@@ -14,9 +14,20 @@ from torch._functorch import config as _functorch_config
 from torch._inductor import config as _inductor_config
 from torch._inductor.compile_fx import compile_fx
 
+from ..interpreter import with_room
 from .findings import Findings
 from .generated import in_graph_pool, runnable
-from .lowering import inductor_code, partitioning_on, source_line
+from .identity import identity_of
+from .kept import KeptCodes
+from .lowering import (
+    GraphCode,
+    inductor_code,
+    on_target,
+    partitioning_on,
+    places_of,
+    report_strides,
+    source_line,
+)
 from .target import Target
 from .timing import Timing
 from .tracing import modes_aside, on_stand_in
@@ -65,6 +76,7 @@ class InductorBackend:
         self._findings = findings
         self._timing = timing
         self._before_forward = before_forward
+        self._kept = KeptCodes()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, InductorBackend) and self._settings() == other._settings()
@@ -129,9 +141,7 @@ class InductorBackend:
                 self._target.compiling(),
                 _inductor_config.patch(self._taken()),
             ):
-                code = inductor_code(
-                    graph, inputs, self._target.device_type, is_backward=is_backward, is_inference=is_inference
-                )
+                code = self._lowered(graph, inputs, is_backward=is_backward, is_inference=is_inference)
             time_launch = functools.partial(self._timing.launch, thoroughly=bool(asked.intersection(_TIMED_LAUNCHES)))
             run = runnable(code, self._recorder, self._target.device_type, called_at, time_launch)
         except Exception as error:
@@ -143,7 +153,22 @@ class InductorBackend:
             self._timing.products(code.products)
         if _GRAPHS in asked:
             run = in_graph_pool(run, options.get("static_input_idxs", ()), self._recorder)
+        run = _boxed(self._findings.compiled(run))
         return run if is_backward or is_inference else self._as_forward(run)
+
+    def _lowered(self, graph: fx.GraphModule, inputs: Sequence[Any], **kind: bool) -> GraphCode:
+        """Kept from an earlier job, or by Inductor."""
+        inputs = on_target(graph, inputs, self._target.device_type)
+        of_nodes = places_of(graph)
+        places = (("", ""), *dict.fromkeys(place for place in of_nodes if place != ("", "")))
+        known = identity_of(graph, inputs, of_nodes, (*kind.items(), repr(self._target.gpu)))
+        code = self._kept.get(known, places) if known else None
+        if code is None:
+            code = with_room(inductor_code, graph, inputs, **kind)
+            if known:
+                self._kept.put(known, places, code)
+        report_strides(code.strides, inputs)
+        return code
 
     def _as_forward(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """A compiled function may call a model that nobody has seen called: it was traced."""

@@ -1,8 +1,9 @@
 """Inductor's code for a graph, run on the virtual GPU: what it allocates, reuses and frees is what happens there.
 
-The code is Python that torch has just written in this process: it allocates buffers, launches kernels, gives buffers
-new names and deletes them. Kernels do nothing here; allocations are the virtual GPU's; operators that Inductor leaves
-to torch (matmuls, convolutions, attention) are run, so that they take their outputs and workspaces as they always do.
+The code allocates buffers, launches kernels, gives buffers new names and deletes them. Its plan is followed
+(`steps.py`); code without one is Python that torch has just written in this process, and is run as such. Kernels do
+nothing here; allocations are the virtual GPU's; operators that Inductor leaves to torch (matmuls, convolutions,
+attention) are run, so that they take their outputs and workspaces as they always do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import cmath
 import ctypes
+import functools
 import math
 import random
 import re
@@ -25,12 +27,14 @@ from ....trace import Phase
 from ..devices import is_virtual, to_real_device
 from ..recorder import Recorder
 from .lowering import GraphCode
+from .plan import kernel_of
+from .steps import followed
 
 __all__ = ["in_graph_pool", "runnable"]
 
 
-TimeLaunch = Callable[[str], Callable[[], None] | None]
-"""Given a kernel's source: what is done when it is first launched."""
+TimeLaunch = Callable[[str, str], Callable[[], None] | None]
+"""Given a digest of a kernel's source and how it is launched: what is done when it is first launched."""
 
 
 def runnable(
@@ -40,12 +44,12 @@ def runnable(
 
     What torch's own code makes is the line's `called_at`, where the job calls the region.
     """
-    module = _WithPlaces().visit(ast.parse(code.source))
-    kept = [statement for statement in module.body if _is_kept(statement)]
-    module.body = kept
-    names = _namespace(code, recorder, device_type, called_at, _Kernels(time_launch))
-    exec(compile(ast.fix_missing_locations(module), "<inductor>", "exec"), names)
-    call = names["call"]
+    host = _VirtualHost(code, recorder, device_type, called_at)
+    if code.plan is not None:
+        host.kernels = {name: _Kernel(time_launch(*kernel)) for name, kernel in code.plan.kernels.items()}
+        call = followed(code.plan, host)
+    else:
+        call = _as_python(code, host, recorder, _Kernels(time_launch))
 
     def run(args: list[Any]) -> Any:
         try:
@@ -55,6 +59,17 @@ def runnable(
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _as_python(code: GraphCode, host: _VirtualHost, recorder: Recorder, built: _Kernels) -> Callable[[list[Any]], Any]:
+    """Code that has no plan: run as torch has just written it."""
+    module = _WithPlaces().visit(ast.parse(code.source))
+    kept = [statement for statement in module.body if _is_kept(statement)]
+    module.body = kept
+    names = _namespace(code, host, recorder, built)
+    exec(compile(ast.fix_missing_locations(module), "<inductor>", "exec"), names)
+    call: Callable[[list[Any]], Any] = names["call"]
+    return call
 
 
 _GRAPH_POOL = 1 << 15
@@ -131,7 +146,7 @@ class _Kernels:
         self._time_launch = time_launch
 
     def triton(self, name: str, source: str, **options: Any) -> _Kernel:
-        return _Kernel(self._time_launch(source))
+        return _Kernel(self._time_launch(*kernel_of(source)))
 
     def __getattr__(self, kind: str) -> Any:
         return lambda *args, **options: _Kernel()
@@ -160,35 +175,47 @@ _EMPTY_STRIDED = torch.ops.aten.empty_strided.default
 def _nothing(*args: Any, **options: Any) -> None: ...
 
 
-def _namespace(
-    code: GraphCode, recorder: Recorder, device_type: str, called_at: str, built: _Kernels
-) -> dict[str, Any]:
-    scope, kernels = recorder.scope, _kernel_names(code.source)
-    made = [""]
+class _VirtualHost:
+    """Buffers of the virtual GPU, each with its kernel, its module and its source line."""
 
-    def at_buffer(name: str) -> None:
-        made[0] = name
-        module, line = code.made_for.get(name, ("", ""))
-        scope.pinned = module, line or called_at
+    def __init__(self, code: GraphCode, recorder: Recorder, device_type: str, called_at: str) -> None:
+        self._code = code
+        self._recorder = recorder
+        self._host_is_target = device_type == "cpu"
+        self._called_at = called_at
+        self._buffer = ""
+        self.kernels: dict[str, _Kernel] = {}
 
-    def empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    def at_buffer(self, name: str) -> None:
+        self._buffer = name
+        module, line = self._code.made_for.get(name, ("", ""))
+        self._recorder.scope.pinned = module, line or self._called_at
+
+    def empty(self, where: str, size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        if where == "pinned" or (where == "host" and not self._host_is_target):
+            return torch.empty_strided(size, stride, dtype=dtype)
         options = {"dtype": dtype, "device": to_real_device("cuda")}
-        tensor = recorder.run_fake(_EMPTY_STRIDED, (), (size, stride), options)
-        recorder.hold(kernels.get(made[0], "inductor"), tensor)
+        tensor: FakeTensor = self._recorder.run_fake(_EMPTY_STRIDED, (), (size, stride), options)
+        self._recorder.hold(self._code.made_by.get(self._buffer, "inductor"), tensor)
         return tensor
 
-    def empty_on_host(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty_strided(size, stride, dtype=dtype)
+    def device(self, kind: str, index: int | None) -> torch.device:
+        return to_real_device(torch.device(kind) if index is None else torch.device(kind, index))
 
+    def launch(self, kernel: str) -> None:
+        self.kernels[kernel].run()
+
+
+def _namespace(code: GraphCode, host: _VirtualHost, recorder: Recorder, built: _Kernels) -> dict[str, Any]:
     def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
         return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
     return {
         **code.constants,
-        "at_buffer": at_buffer,
-        "empty_strided_cuda": empty_on_gpu,
-        "empty_strided_cpu": empty_on_gpu if device_type == "cpu" else empty_on_host,
-        "empty_strided_cpu_pinned": empty_on_host,
+        "at_buffer": host.at_buffer,
+        "empty_strided_cuda": functools.partial(host.empty, "gpu"),
+        "empty_strided_cpu": functools.partial(host.empty, "host"),
+        "empty_strided_cpu_pinned": functools.partial(host.empty, "pinned"),
         "reinterpret_tensor": reinterpret,
         **dict.fromkeys(_CHECK.findall(code.source), _nothing),
         "async_compile": built,
@@ -208,23 +235,3 @@ def _namespace(
         "c_long": ctypes.c_long,
         "c_int": ctypes.c_int,
     }
-
-
-def _kernel_names(source: str) -> dict[str, str]:
-    """By the name of a buffer: the kernel that first writes it. Buffers are allocated just before."""
-    made_by: dict[str, str] = {}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            name = owner.id if isinstance(owner, ast.Name) else ""
-            if name == "extern_kernels":
-                written, kernel = [k.value for k in node.keywords if k.arg == "out"], f"aten.{node.func.attr}"
-            elif node.func.attr == "run" and name:
-                written, kernel = list(node.args), name
-            else:
-                continue
-            for part in written:
-                for inner in ast.walk(part):
-                    if isinstance(inner, ast.Name) and inner.id.startswith("buf"):
-                        made_by.setdefault(inner.id, kernel)
-    return made_by

@@ -8,6 +8,7 @@ are fake CUDA tensors, which serve as long as nobody differentiates.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
 import re
@@ -29,13 +30,24 @@ from torch._inductor.utils import set_tracing_context_output_strides
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, SymExprPrinter, free_unbacked_symbols
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..devices import is_virtual
 from ..patches import Patches
 from ..scope import is_user_file
+from .plan import Plan, plan_of
+from .shortcuts import without_symbols
+from .steps import can_be_followed
 
-__all__ = ["GraphCode", "inductor_code", "partitioning_on", "source_line"]
+__all__ = [
+    "GraphCode",
+    "inductor_code",
+    "on_target",
+    "partitioning_on",
+    "places_of",
+    "report_strides",
+    "source_line",
+]
 
 
 @dataclass(frozen=True)
@@ -51,19 +63,24 @@ class GraphCode:
     """Tensors that the graph holds, by the names that the code knows them by."""
     products: tuple[tuple[int, ...], ...] = ()
     """For each matmul that is left to a library: the bytes of its operands and of its result."""
+    made_by: dict[str, str] = field(default_factory=dict)
+    """By the name of a buffer: the kernel that first writes it. Buffers are allocated just before."""
+    strides: tuple[tuple[Any, ...] | None, ...] = ()
+    """In which layout each output is left; None where it is no tensor."""
+    plan: Plan | None = None
+    """What the code does, as data; None: it is to be run as Python."""
 
 
-def inductor_code(
-    graph: fx.GraphModule, inputs: Sequence[Any], device_type: str, *, is_backward: bool, is_inference: bool
-) -> GraphCode:
-    """As `compile_fx`'s own inner compiler does it (`codegen_and_compile`), up to where kernels would be built."""
-    _move(graph, device_type)
-    inputs = [_moved(value, device_type) for value in inputs]
+def inductor_code(graph: fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool, is_inference: bool) -> GraphCode:
+    """As `compile_fx`'s own inner compiler does it (`codegen_and_compile`), up to where kernels would be built.
+
+    Graph and inputs are on the target already.
+    """
     view_to_reshape(graph)
     with torch.no_grad():
         fake_mode = _compile_fx.fake_tensor_prop(graph, inputs)
     _compile_fx._recursive_record_original_output_strides(graph)
-    with V.set_fake_mode(fake_mode), V.set_debug_handler(DebugContext()):
+    with V.set_fake_mode(fake_mode), V.set_debug_handler(DebugContext()), without_symbols(_is_static(graph)):
         _compile_fx._recursive_post_grad_passes(graph, is_inference=is_inference)
         with _compile_fx.maybe_disable_comprehensive_padding(inputs):
             lowering = GraphLowering(
@@ -76,26 +93,57 @@ def inductor_code(
             lowering.freeze_runtime_asserts()
             with V.set_graph_handler(lowering), V.set_extern_kernel_nodes([]):
                 lowering.run(*inputs)
-                _report_strides(lowering, inputs)
+                strides = _strides(lowering)
                 wrapper, _ = lowering.codegen()
-        return GraphCode(wrapper.value, _origins(lowering), dict(lowering.constants), _products(lowering))
+        source: str = wrapper.value
+        plan = plan_of(source)
+        return GraphCode(
+            source,
+            _origins(lowering),
+            dict(lowering.constants),
+            _products(lowering),
+            _kernel_names(source),
+            strides,
+            plan if plan is not None and can_be_followed(plan) else None,
+        )
 
 
-def _report_strides(lowering: GraphLowering, inputs: Sequence[Any]) -> None:
+def _is_static(graph: fx.GraphModule) -> bool:
+    """Whether all sizes are numbers."""
+    values = [leaf for node in graph.graph.nodes for leaf in tree_leaves(node.meta.get("val"))]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in (*value.shape, *value.stride())]
+    return not any(isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for value in (*values, *sizes))
+
+
+def on_target(graph: fx.GraphModule, inputs: Sequence[Any], device_type: str) -> list[Any]:
+    """The graph is moved there; what is returned are the inputs there."""
+    _move(graph, device_type)
+    return [_moved(value, device_type) for value in inputs]
+
+
+def _strides(lowering: GraphLowering) -> tuple[tuple[Any, ...] | None, ...]:
+    return tuple(
+        tuple(int(stride) if getattr(stride, "is_Integer", False) else stride for stride in output.get_layout().stride)
+        if isinstance(output, IRNode) and output.has_tensor_output() and not free_unbacked_symbols(output.get_stride())
+        else None
+        for output in lowering.graph_outputs or []
+    )
+
+
+def report_strides(strides: Sequence[tuple[Any, ...] | None], inputs: Sequence[Any]) -> None:
     """AOTAutograd learns in which layout the forward leaves what it saves: the backward is compiled for that layout.
 
     Convolutions are turned to channels-last where Inductor finds that faster, and a backward that did not know would
     plan other buffers.
     """
-    outputs = lowering.graph_outputs or []
     printer = SymExprPrinter()
-    strides = [
-        tuple(printer.doprint(stride) for stride in output.get_layout().stride)
-        if isinstance(output, IRNode) and output.has_tensor_output() and not free_unbacked_symbols(output.get_stride())
-        else None
-        for output in outputs
-    ]
-    set_tracing_context_output_strides(inputs, SimpleNamespace(output_strides=strides))  # type: ignore[arg-type]
+    told = [None if one is None else tuple(printer.doprint(stride) for stride in one) for one in strides]
+    set_tracing_context_output_strides(inputs, SimpleNamespace(output_strides=told))  # type: ignore[arg-type]
+
+
+def places_of(graph: fx.GraphModule) -> list[tuple[str, str]]:
+    """Of each node, its module and source line."""
+    return [_place([node]) for node in graph.graph.nodes]
 
 
 def _shape_env(inputs: Sequence[Any]) -> ShapeEnv | None:
@@ -222,3 +270,23 @@ def _module(stack: Any) -> str:
 
 _ROOT = re.compile(r"^L\['\w+'\]\.?")
 """How Dynamo names what it was called with."""
+
+
+def _kernel_names(source: str) -> dict[str, str]:
+    """By the name of a buffer: the kernel that first writes it. Buffers are allocated just before."""
+    made_by: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            name = owner.id if isinstance(owner, ast.Name) else ""
+            if name == "extern_kernels":
+                written, kernel = [k.value for k in node.keywords if k.arg == "out"], f"aten.{node.func.attr}"
+            elif node.func.attr == "run" and name:
+                written, kernel = list(node.args), name
+            else:
+                continue
+            for part in written:
+                for inner in ast.walk(part):
+                    if isinstance(inner, ast.Name) and inner.id.startswith("buf"):
+                        made_by.setdefault(inner.id, kernel)
+    return made_by

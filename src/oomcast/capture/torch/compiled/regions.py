@@ -161,7 +161,7 @@ class CompiledRegions:
         @functools.wraps(call, updated=())
         def run(*args: Any, **kwargs: Any) -> Any:
             as_module = scope.within(module) if module is not None else contextlib.nullcontext()
-            with as_module, scope.hooks_aside(), _suppressing_errors():
+            with as_module, scope.hooks_aside(), _suppressing_errors(), self.findings.region():
                 return call(*args, **kwargs)
 
         return run

@@ -25,6 +25,7 @@ from ....devices import Gpu
 from ..patches import Patches
 from .convolutions import leave_layouts_as_on
 from .defaults import as_followed
+from .shortcuts import answer_once
 
 __all__ = ["Target"]
 
@@ -90,6 +91,7 @@ class Target:
 @contextlib.contextmanager
 def _compiling_for_host() -> Iterator[None]:
     with Patches() as patches:
+        answer_once(patches)
         _make_patterns_on_host(patches)
         yield
 
@@ -115,11 +117,13 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
         patches.set(torch.Tensor, "copy_", _copy_to)
         patches.set(torch.Tensor, "__getitem__", _part_of)
         patches.set(torch.Tensor, "__invert__", _inverted)
+        patches.set(torch.Tensor, "contiguous", _contiguous)
         answers = {"has_triton": has_triton, "triton_hash_with_backend": ""}
         for module in _asking_modules():
             for name, answer in answers.items():
                 if hasattr(module, name):
                     patches.set(module, name, lambda *args, _answer=answer, **kwargs: _answer)
+        answer_once(patches)
         _replace_measurements(patches, tell)
         leave_layouts_as_on(gpu, patches)
         _build_no_template(patches)
@@ -214,6 +218,19 @@ def _copy_to(tensor: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fa
     """`Tensor.copy_` asks C++ for the device, the operator beneath it does not."""
     copied: torch.Tensor = torch.ops.aten.copy_.default(tensor, source, non_blocking)
     return copied
+
+
+_as_contiguous = torch.Tensor.contiguous
+
+
+def _contiguous(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
+    """`Tensor.contiguous` does as well: fake convolutions of one dimension call it."""
+    if tensor.device.type != "cuda":
+        return _as_contiguous(tensor, memory_format=memory_format)
+    if tensor.is_contiguous(memory_format=memory_format):
+        return tensor
+    cloned: torch.Tensor = torch.ops.aten.clone.default(tensor, memory_format=memory_format)
+    return cloned
 
 
 _getitem = torch.Tensor.__getitem__

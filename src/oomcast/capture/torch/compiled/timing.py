@@ -9,7 +9,6 @@ cache, which is written between two runs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import torch
 from ....devices import Gpu
 from ....trace import Category, Phase
 from ..devices import to_real_device
+from .plan import LAUNCH
 
 if TYPE_CHECKING:
     from ..recorder import Recorder
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Timing"]
 
 _EMPTY = torch.ops.aten.empty.memory_format
-_LAUNCH = re.compile(r"@triton_heuristics\.(\w+)\(\s*size_hints=\{([^}]*)\}(?:,\s*tile_hint=TileHint\.(\w+))?")
 
 
 class Timing:
@@ -42,12 +41,12 @@ class Timing:
         for tensors in dict.fromkeys(products):
             self._hold("inductor: timing of matmuls", tensors)
 
-    def launch(self, kernel: str, *, thoroughly: bool) -> Callable[[], None] | None:
-        """What is done when the kernel of this source is first launched; None: it is not timed.
+    def launch(self, kernel: str, said: str, *, thoroughly: bool) -> Callable[[], None] | None:
+        """What is done when this kernel is first launched as is `said` in its source; None: it is not timed.
 
         Equal kernels are one to torch (`PyCodeCache`). `thoroughly`: the job asks for more ways to launch it.
         """
-        if kernel in self._timed or not _has_several_ways(kernel, thoroughly):
+        if kernel in self._timed or not _has_several_ways(said, thoroughly):
             return None
         self._timed.add(kernel)
         return self._before_first_launch
@@ -70,9 +69,9 @@ class Timing:
             held.clear()
 
 
-def _has_several_ways(kernel: str, thoroughly: bool) -> bool:
+def _has_several_ways(said: str, thoroughly: bool) -> bool:
     """`pointwise`: over one dimension two, over two six but for square tiles, over three one. Reductions have one."""
-    launch = _LAUNCH.search(kernel)
+    launch = LAUNCH.search(said)
     if launch is None or thoroughly:
         return launch is not None
     kind, sizes, tiles = launch.groups()

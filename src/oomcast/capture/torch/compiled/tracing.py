@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch._dynamo.utils as _dynamo_utils
 from torch import fx
+from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
 from torch._dynamo import compiled_autograd as _compiled_autograd
 from torch._dynamo import convert_frame as _convert_frame
 from torch._dynamo import trace_rules
@@ -29,6 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ....trace import builder as trace_builder
 from ..devices import HOST, to_real_device, to_shown_device
 from ..functions import VirtualDevice
+from ..interpreter import with_room
 from ..patches import Patches
 from .findings import Findings
 
@@ -82,6 +84,22 @@ def modes_aside() -> Iterator[None]:
         _dynamo_utils.set_torch_function_mode_stack(functions)
 
 
+class _Whole:
+    """A function as a whole, where Dynamo names no line of it."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.filename, self.lineno = code.co_filename, code.co_firstlineno
+
+
+def _what_is_left(code: CodeType, error: Unsupported) -> str:
+    strategy = getattr(error, "frame_exec_strategy", None)
+    if strategy is not None and strategy.recursive_action == FrameAction.RUN_ONLY:
+        # Compiled for as many cases as torch keeps: where none of these is at hand, nothing beneath is compiled either.
+        return f" ({code.co_name} and what it calls run eagerly in all further cases)"
+    # Within a loop, for example: the function cannot be cut in two there.
+    return f" ({code.co_name} as a whole is not compiled; what it calls is)"
+
+
 def _hide_modes(patches: Patches, findings: Findings) -> None:
     compile_frame, symbolic = _convert_frame._compile, _torch_function.SymbolicTorchFunctionState.__init__
 
@@ -89,13 +107,12 @@ def _hide_modes(patches: Patches, findings: Findings) -> None:
         known = len(_dynamo_utils.graph_break_reasons)
         try:
             with findings.compiling(), _disable_current_modes():
-                return compile_frame(code, *args, **kwargs)
+                return with_room(compile_frame, code, *args, **kwargs)
         except InternalTorchDynamoError as error:
             findings.untraceable(f"{code.co_filename}:{code.co_firstlineno}", error)
             raise
         except Unsupported as error:
-            # Within a loop, for example: the function cannot be cut in two there. What it calls is compiled by itself.
-            broke(error.real_stack, str(error), f" ({code.co_name} as a whole is not compiled; what it calls is)")
+            broke(error.real_stack or [_Whole(code)], str(error), _what_is_left(code, error))
             raise
         finally:
             for broken in _dynamo_utils.graph_break_reasons[known:]:
