@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomcast.estimation import Target
-from oomcast.estimation.simulator import Simulation
+from oomcast.estimation import Simulation, Target
 from oomcast.simulate import SpanPeak
 from oomcast.trace import Phase, Trace
 

@@ -16,6 +16,7 @@ from .calibration import (
     undo_calibration,
     write_calibration,
 )
+from .estimating import ACCEPTED_RISK, estimate_trace
 from .estimators import Estimator, NoOptions, estimate, estimate_spec, estimator_names, find_estimator
 from .interval import (
     GroupCoverage,
@@ -30,16 +31,8 @@ from .interval import (
 )
 from .ranks import kinds_of_ranks
 from .running import DEFAULT_DEVICE, run
-from .simulator import (
-    ACCEPTED_RISK,
-    Simulation,
-    Simulator,
-    bounds_of,
-    constants_of,
-    estimate_rank,
-    estimate_trace,
-    target_of,
-)
+from .simulation import Simulation, bounds_of, constants_of
+from .simulator import Simulator, estimate_rank, target_of
 from .target import Target
 
 __all__ = [

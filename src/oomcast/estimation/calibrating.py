@@ -18,9 +18,10 @@ from ..spec import DESCRIPTIONS, Spec, takes_options
 from ..units import GiB, MiB, format_bytes
 from .answer import Estimate
 from .calibration import Calibration, Constants, MeasuredRun, calibration_for, calibration_path, write_calibration
+from .estimating import estimate_trace
 from .readings import Reading, from_memory_stats, from_nvidia_smi, from_snapshot
 from .real_run import run_on_this_gpu
-from .simulator import Simulation, constants_of, estimate_trace
+from .simulation import Simulation, constants_of
 from .target import Target
 
 __all__ = ["CalibrationChange", "calibrate", "check_reading"]

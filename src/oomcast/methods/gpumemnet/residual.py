@@ -6,8 +6,7 @@ import dataclasses
 import math
 
 from ...errors import BadInput
-from ...estimation import Estimate, Target, Verdict, agreeing_chance, estimate_trace
-from ...estimation.simulator import ACCEPTED_RISK
+from ...estimation import ACCEPTED_RISK, Estimate, Target, Verdict, agreeing_chance, estimate_trace
 from ...trace import Category, Trace
 from .artifact import Artifact, ResidualModel, unlike_domain, unlike_runs
 from .features import (

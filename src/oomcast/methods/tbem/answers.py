@@ -13,7 +13,7 @@ from typing import Any
 from ...devices import find_gpu
 from ...errors import BadInput
 from ...estimation import ACCEPTED_RISK, Estimate, Verdict, agreeing_chance, estimate_trace
-from ...estimation.simulator import peak_moment, top_tensors
+from ...estimation.estimating import peak_moment, top_tensors
 from ...trace import Trace
 from .factors import Value
 from .seeds import Seed
