@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from oomcast.devices import find_gpu
 from oomcast.errors import BadInput
 from oomcast.report.plans import plan_as_json
 from oomcast.spec import DataParallel, Parallel, Spec
+from oomcast.trace import Category, TraceBuilder
 from oomcast.units import MiB
 
 WIDTH = 1024
@@ -218,3 +220,21 @@ def test_what_only_shared_sequences_let_fit_is_found(sequences: Spec) -> None:
     assert found.best is not None
     assert found.best.candidate.parallel.context == 2
     assert not any(layout.fits for layout in found.layouts if layout.candidate.parallel.context == 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "tokens"),
+    [
+        ((2, 512, 1024), "float32", 512),
+        ((2, 300), "int64", 300),
+        ((2, 1024), "float32", 1),
+        ((2, 3, 224, 224), "float32", 196),
+        ((2, 1, 64, 64, 64), "float32", 64),
+        ((2, 3, 8, 8), "float32", 1),
+    ],
+)
+def test_how_many_tokens_a_sample_has(shape: tuple[int, ...], dtype: str, tokens: int) -> None:
+    builder = TraceBuilder()
+    builder.allocate(4 * math.prod(shape), operator="to_device", category=Category.INPUT, shape=shape, dtype=dtype)
+    assert ModelFacts.of(builder.trace(), 4, None).tokens == tokens
+    assert ModelFacts.of(builder.trace(), 4, 77).tokens == 77

@@ -3,6 +3,7 @@
 The cost of a step, in seconds. It orders layouts; it does not promise times:
 
 - compute: 6 floating-point operations for each parameter and token, 8 with recomputation, at 40 % of the card's peak;
+  where the question names no length, a sample has as many tokens as its largest input tensor tells (`_tokens_of`);
 - a pipeline waits (stages - 1) micro-batches;
 - tensor parallelism: four all-reduces of the hidden state for each block and micro-batch, not overlapped;
 - DDP: the gradients once, FSDP: the parameters twice and the gradients once for each micro-batch, or once for each
@@ -100,7 +101,7 @@ class ModelFacts:
             parameters=whole * world,
             blocks=max(len(blocks), 1),
             block=max(blocks.values(), default=whole) * world,
-            tokens=length or 1,
+            tokens=length or _tokens_of(trace),
             activations=_kept_by_forward(trace),
             experts=experts * world,
             has_sequences=length is not None,
@@ -233,3 +234,17 @@ def _kept_by_forward(trace: Trace) -> int:
             now += trace.allocations[index].nbytes if kind is EventKind.ALLOCATE else -trace.allocations[index].nbytes
             most = max(most, now)
     return most
+
+
+def _tokens_of(trace: Trace) -> int:
+    """Of a sample: rows of a sequence, squares of 16 pixels of an image, cubes of a volume; 1 for plain features."""
+    inputs = [one for one in trace.allocations if one.category is Category.INPUT and len(one.shape) > 1]
+    if not inputs:
+        return 1
+    largest = max(inputs, key=lambda one: one.nbytes)
+    _, *sizes = largest.shape
+    if len(sizes) <= 2:
+        is_sequence = len(sizes) == 2 or largest.dtype.startswith("int")
+        return sizes[0] if is_sequence else 1
+    _, *places = sizes
+    return max(math.prod(place // 16 for place in places), 1)
