@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator
 from ..errors import BadInput
 from ..spec import Effort, JobKind, Spec
 from ..trace import Trace
-from .engines import engine_named
+from .engines import OF_THIS_PROCESS, engine_named
 from .kept import InMemory, key_of, stored_in
 
 __all__ = ["capture", "captures_at_once", "expecting", "remember_captures"]
 
 _memory = InMemory()
-_OF_THIS_PROCESS = (JobKind.OBJECT, JobKind.SCRIPT)
-"""They have its objects, or its environment."""
 
 
 def capture(spec: Spec) -> Trace:
@@ -26,7 +24,7 @@ def capture(spec: Spec) -> Trace:
     """
     _check(spec)
     store = stored_in(spec.effort.store, spec)
-    remembered = _memory.most > 0 and spec.workload.job.kind not in _OF_THIS_PROCESS
+    remembered = _memory.most > 0 and spec.workload.job.kind not in OF_THIS_PROCESS
     if store is None and not remembered:
         return engine_named(spec.effort.engine).capture(spec)
     key = key_of(spec)
@@ -48,7 +46,7 @@ def expecting(specs: Iterable[Spec]) -> Iterator[None]:
 
     Only a hint: it changes when something is captured, never what. What was not asked for in the end is dropped.
     """
-    specs = [spec for spec in specs if spec.workload.job.kind not in _OF_THIS_PROCESS and not _is_stored(spec)]
+    specs = [spec for spec in specs if spec.workload.job.kind not in OF_THIS_PROCESS and not _is_stored(spec)]
     for spec in specs:
         _check(spec)
         engine_named(spec.effort.engine).expect(spec)
@@ -88,6 +86,6 @@ def _check(spec: Spec) -> None:
         )
     if job.kind is JobKind.SCRIPT and os.name != "posix":
         raise BadInput("scripts can be run on Linux and macOS only; give a job file with model() and batch() instead.")
-    if job.kind in _OF_THIS_PROCESS and spec.effort.engine != "local":
+    if job.kind in OF_THIS_PROCESS and spec.effort.engine != "local":
         what = "a script" if job.kind is JobKind.SCRIPT else "an object"
         raise BadInput(f"{what} is captured on this machine; leave --engine out, or give a name or a job file.")

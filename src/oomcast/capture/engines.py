@@ -21,8 +21,10 @@ from ..spec import JobKind, Spec
 from ..trace import Trace
 from .client import capture_here, interrupt
 
-__all__ = ["Engine", "LocalEngine", "engine_named", "limit_captures_at_once"]
+__all__ = ["OF_THIS_PROCESS", "Engine", "LocalEngine", "engine_named", "limit_captures_at_once"]
 
+OF_THIS_PROCESS = (JobKind.OBJECT, JobKind.SCRIPT)
+"""They have its objects, or its environment: they are captured by whoever asks, on this machine."""
 _MOST_LANES = 4
 """Each has a process with its framework loaded: 0.3 to 0.6 GB."""
 
@@ -74,7 +76,7 @@ class LocalEngine:
             self._begun[spec] = self._pool().submit(self._capture_in_lane, spec)
 
     def capture(self, spec: Spec) -> Trace:
-        if self._threads is None or spec.workload.job.kind is JobKind.OBJECT:  # a fork of this very thread
+        if self._threads is None or self.at_once == 1 or spec.workload.job.kind in OF_THIS_PROCESS:
             return capture_here(spec)
         self.expect(spec)
         try:

@@ -21,6 +21,7 @@ from ..provenance import TRACE_ROOMS, library_versions, source_digest
 from ..spec import JobKind, Spec, Workload
 from ..trace import Trace, trace_from_bytes, trace_to_bytes
 from ..zoo import find_public_model
+from .engines import OF_THIS_PROCESS
 from .frameworks import guess_framework
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def stored_in(where: str | None, spec: Spec) -> InStore | None:
     if where is None:
         return None
     job = spec.workload.job
-    if job.kind in (JobKind.OBJECT, JobKind.SCRIPT) or (job.kind is JobKind.FILE and job.name.endswith(".py")):
+    if job.kind in OF_THIS_PROCESS or (job.kind is JobKind.FILE and job.name.endswith(".py")):
         raise BadInput(
             "--store keeps answers for names and data files only: what Python code would read or import cannot be "
             "known before it runs; leave --store out."

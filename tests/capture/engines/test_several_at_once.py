@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import oomcast
 from oomcast.capture import capture, captures_at_once, expecting
 from oomcast.capture.client import capture_here
 from oomcast.capture.engines import LocalEngine
@@ -130,6 +132,24 @@ def test_engines_are_named_as_documented() -> None:
         assert Spec.read("zoo:resnet50", batch_size=1, device="a100-40gb", engine=name).effort.engine == name
     with pytest.raises(BadInput, match="the engine must be local, ray or the address"):
         Spec.read("zoo:resnet50", batch_size=1, device="a100-40gb", engine="slurm")
+
+
+def test_what_is_of_this_process_is_captured_beside_the_lanes(tmp_path: Path) -> None:
+    def job(width: int) -> SimpleNamespace:
+        linear = lambda: torch.nn.Linear(width, 10)  # noqa: E731
+        return SimpleNamespace(model=linear, batch=lambda size: torch.randn(size, width))
+
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(48, 10).cuda()\noptimizer = torch.optim.SGD(model.parameters(), 1e-3)\n"
+        "for _ in range(3):\n    model(torch.ones(2, 48, device='cuda')).sum().backward()\n    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    with expecting([spec_of(tmp_path, width) for width in (16, 32)]):
+        trace = capture(Spec.read(job(64), device="a100-40gb", batch_size=2, steps=1))
+        answer = oomcast.run([str(tmp_path / "train.py")], device="a100-40gb")
+    assert max(one.nbytes for one in trace.allocations) == 64 * 40
+    assert answer.script is not None
+    assert answer.script.optimizer_steps == 3
 
 
 def test_objects_and_scripts_stay_here() -> None:
