@@ -12,6 +12,7 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import onnxruntime
@@ -36,11 +37,13 @@ class _Job:
     def batch(batch_size: int) -> None: ...
 
 
-def figures_of_run(model: Any, batch_size: int) -> dict[str, Any]:
+def figures_of_run(
+    model: Any, batch_size: int, *, seq_len: int | None = None, forms: Mapping[str, tuple[int, ...]] | None = None
+) -> dict[str, Any]:
     """`estimated` and `measured`: bytes of weights, inputs, outputs and the values in between, at most at a time."""
     import numpy
 
-    graph = to_graph(model, Workload.create(_Job, batch_size=batch_size))
+    graph = to_graph(model, Workload.create(_Job, batch_size=batch_size, seq_len=seq_len), forms)
     estimated = peak_of(follow_inference(graph, 1, on_gpu=False, versions={}, workload={}))
     feeds = {
         name: numpy.zeros(graph.tensors[name].shape, graph.tensors[name].dtype.replace("double", "float64"))

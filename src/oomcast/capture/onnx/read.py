@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from onnx import TensorProto, helper, shape_inference
 
 from ...errors import BadInput, UnreadableFile
@@ -20,6 +21,8 @@ from ...spec import Workload
 from ...trace import KernelCall, Operand
 from ..tensors import Tensor, dense_strides
 from .fold import fold_sizes
+from .inputs import fix_inputs
+from .planned import Form, forms_before_a_run
 
 __all__ = ["Graph", "Node", "Tensor", "convolution", "read_model", "to_graph"]
 
@@ -52,9 +55,12 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     """With the sizes that the workload gives; `forms` are the shapes of inputs that are known otherwise."""
     reference = workload.job.reference
     model = onnx.ModelProto.FromString(model.SerializeToString())
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)  # as the runtime does when a session starts
     _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
-    _fix_inputs(model.graph, workload, forms or {})
+    planned = forms_before_a_run(model)
+    fix_inputs(model.graph, workload, forms or {})
     custom = any(node.domain not in _OF_THE_RUNTIME for node in model.graph.node)
 
     def infer(model: Any) -> Any:
@@ -67,7 +73,7 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
-    return _Reader(inferred, reference).graph()
+    return _Reader(inferred, reference, planned).graph()
 
 
 def _is_known(graph: Any) -> bool:
@@ -112,66 +118,10 @@ def _check_names(graph: Any, reference: str) -> None:
         known.update(node.output)
 
 
-def _fix_inputs(graph: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]]) -> None:
-    weights = {item.name for item in graph.initializer}
-    symbols: dict[str, int] = {}
-    for given in graph.input:
-        if given.name in weights:
-            continue
-        dimensions = given.type.tensor_type.shape.dim
-        if given.name in forms:
-            shape = forms[given.name]
-            if len(shape) != len(dimensions):
-                raise BadInput(f"batch() gives {len(shape)} dimensions for {given.name}, which has {len(dimensions)}.")
-        else:
-            shape = _asked(given.name, dimensions, workload, symbols)
-        for dimension, extent in zip(dimensions, shape, strict=True):
-            symbols.setdefault(dimension.dim_param, extent)
-            dimension.Clear()
-            dimension.dim_value = extent
-    for item in (*graph.value_info, *graph.output):
-        for dimension in item.type.tensor_type.shape.dim:
-            # What was inferred for other sizes must not contradict these.
-            if dimension.dim_param in symbols and dimension.dim_param:
-                extent = symbols[dimension.dim_param]
-                dimension.Clear()
-                dimension.dim_value = extent
-
-
-def _asked(name: str, dimensions: Any, workload: Workload, symbols: dict[str, int]) -> tuple[int, ...]:
-    """The batch is the first dimension; others are the file's, else those that were asked for."""
-    reference = workload.job.reference
-    wanted = workload.input_shape
-    shape: list[int] = []
-    for axis, dimension in enumerate(dimensions):
-        is_open = dimension.WhichOneof("value") != "dim_value"
-        if axis == 0:
-            if not is_open and dimension.dim_value != workload.batch_size:
-                raise BadInput(
-                    f"{reference} has a fixed batch of {dimension.dim_value} in its input {name}; ask for --batch-size "
-                    f"{dimension.dim_value}, or export the model with an open batch dimension."
-                )
-            shape.append(workload.batch_size)
-        elif not is_open:
-            shape.append(dimension.dim_value)
-        elif dimension.dim_param and dimension.dim_param in symbols:
-            shape.append(symbols[dimension.dim_param])
-        elif wanted is not None and len(wanted) == len(dimensions) - 1:
-            shape.append(wanted[axis - 1])
-        elif wanted is None and workload.seq_len is not None:
-            shape.append(workload.seq_len)
-        else:
-            called = f" ({dimension.dim_param})" if dimension.dim_param else ""
-            raise BadInput(
-                f"{reference} leaves dimension {axis}{called} of its input {name} open; say its size with --seq-len, "
-                "or the shape of one sample with --input-shape."
-            )
-    return tuple(shape)
-
-
 class _Reader:
-    def __init__(self, model: Any, reference: str) -> None:
+    def __init__(self, model: Any, reference: str, planned: Mapping[str, Form | None]) -> None:
         self._graph = model.graph
+        self._planned = planned
         self._reference = reference
         self._tensors: dict[str, Tensor] = {}
         self._constants: dict[str, Any] = {}
@@ -182,9 +132,8 @@ class _Reader:
         weights = self._weights(proto)
         inputs = tuple(item.name for item in proto.input if item.name not in weights)
         nodes = _in_the_runtimes_order(self._nodes(proto))
-        return Graph(
-            nodes, self._tensors, weights, inputs, tuple(item.name for item in proto.output), dict(self._unsupported)
-        )
+        outputs = tuple(item.name for item in proto.output)
+        return Graph(nodes, self._tensors, weights, inputs, outputs, dict(self._unsupported), self._planned)
 
     def _weights(self, proto: Any) -> tuple[str, ...]:
         for weight in proto.initializer:
@@ -327,6 +276,8 @@ class Graph:
     outputs: tuple[str, ...]
     unsupported: Mapping[str, int]
     """Custom operators → how many nodes."""
+    planned: Mapping[str, Form | None] = field(default_factory=dict)
+    """What the runtime knows of values when it plans, before any size is given; what is not here is as in `tensors`."""
 
 
 def convolution(graph: Graph, node: Node, kind: str = "conv_fprop") -> KernelCall | None:
