@@ -1,18 +1,18 @@
 """What a graph computes from sizes alone, computed: shapes that go through Shape, Gather, Concat and the like.
 
 Exporters write a reshape for open sizes as a small program over the shapes of its inputs. Once the sizes are given, its
-result is a constant, as it is for the runtime, which folds it when a session starts. ONNX's own inference follows some
-of these programs; the rest is run here by ONNX's reference evaluator, on numbers only.
+result can be known. ONNX's own inference follows some of these programs; the rest is run here by ONNX's reference
+evaluator, on numbers only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 __all__ = ["fold_sizes"]
@@ -24,17 +24,30 @@ _NEVER = ("If", "Loop", "Scan", "Multinomial", "Bernoulli", "Dropout", "Constant
 """What has a body, what chance decides; and what is a constant already."""
 
 
-def fold_sizes(model: Any, infer: Callable[[Any], Any]) -> Any:
-    """The model with constants in the place of what sizes decide; `infer` adds the shapes that follow from them.
+def fold_sizes(model: Any, infer: Callable[[Any], Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The model with the shapes that follow from its sizes, and the values that do; `infer` adds shapes to a model.
 
-    Every round knows more shapes than the one before, and with them more constants.
+    Every round knows more shapes than the one before, and with them more values. The model that is given back computes
+    them still, as the runtime does in each run where sizes are open.
     """
+    given, nodes = {weight.name for weight in model.graph.initializer}, list(model.graph.node)
     inferred = infer(model)
     for _ in range(_MOST_ROUNDS):
         if not _fold_once(model, _shapes(inferred.graph)):
-            return inferred
+            break
         inferred = infer(model)
-    return inferred
+    graph = inferred.graph
+    weights = list(graph.initializer)
+    values = {item.name: numpy_helper.to_array(item) for item in weights if item.name not in given}
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(item for item in weights if item.name in given)
+    graph.node.extend(nodes)
+    graph.value_info.extend(
+        helper.make_tensor_value_info(item.name, item.data_type, item.dims)
+        for item in weights
+        if item.name not in given
+    )
+    return inferred, values
 
 
 def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
@@ -68,6 +81,11 @@ def _fold_once(model: Any, shapes: dict[str, tuple[int, ...]]) -> bool:
         return False
     del graph.node[:]
     graph.node.extend(kept)
+    # Else what the exporter wrote about a value, with names for its sizes, would hide what is known now.
+    made = {weight.name for weight in graph.initializer}
+    described = [item for item in graph.value_info if item.name not in made]
+    del graph.value_info[:]
+    graph.value_info.extend(described)
     return True
 
 

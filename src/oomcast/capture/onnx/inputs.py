@@ -30,11 +30,12 @@ def fix_inputs(graph: Any, workload: Workload, forms: Mapping[str, tuple[int, ..
             dimension.dim_value = extent
     for item in (*graph.value_info, *graph.output):
         for dimension in item.type.tensor_type.shape.dim:
-            # What was inferred for other sizes must not contradict these.
-            extent = symbols.value(dimension.dim_param)
-            if extent is not None:
+            # What was inferred for other sizes must not contradict these; a name that means nothing any more says none.
+            if dimension.WhichOneof("value") == "dim_param":
+                extent = symbols.value(dimension.dim_param)
                 dimension.Clear()
-                dimension.dim_value = extent
+                if extent is not None:
+                    dimension.dim_value = extent
 
 
 class _Symbols:

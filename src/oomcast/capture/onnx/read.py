@@ -59,7 +59,7 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
         model = onnx.inliner.inline_local_functions(model)  # as the runtime does when a session starts
     _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
-    planned = forms_before_a_run(model)
+    planned, order = forms_before_a_run(model), _ranks(model.graph)
     fix_inputs(model.graph, workload, forms or {})
     custom = any(node.domain not in _OF_THE_RUNTIME for node in model.graph.node)
 
@@ -67,13 +67,13 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
         return shape_inference.infer_shapes(model, strict_mode=not custom, data_prop=True)
 
     try:
-        inferred = infer(model)
+        inferred, values = infer(model), {}
         if not _is_known(inferred.graph):
-            inferred = fold_sizes(model, infer)
+            inferred, values = fold_sizes(model, infer)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
-    return _Reader(inferred, reference, planned).graph()
+    return _Reader(inferred, reference, planned, values).graph(order)
 
 
 def _is_known(graph: Any) -> bool:
@@ -119,19 +119,22 @@ def _check_names(graph: Any, reference: str) -> None:
 
 
 class _Reader:
-    def __init__(self, model: Any, reference: str, planned: Mapping[str, Form | None]) -> None:
+    def __init__(
+        self, model: Any, reference: str, planned: Mapping[str, Form | None], values: Mapping[str, Any]
+    ) -> None:
         self._graph = model.graph
         self._planned = planned
         self._reference = reference
         self._tensors: dict[str, Tensor] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants = dict(values)
         self._unsupported: Counter[str] = Counter()
 
-    def graph(self) -> Graph:
+    def graph(self, order: Mapping[str, int]) -> Graph:
+        """`order` tells when values are made."""
         proto = self._graph
         weights = self._weights(proto)
         inputs = tuple(item.name for item in proto.input if item.name not in weights)
-        nodes = _in_the_runtimes_order(self._nodes(proto))
+        nodes = tuple(sorted(self._nodes(proto), key=lambda node: min(order[name] for name in node.outputs if name)))
         outputs = tuple(item.name for item in proto.output)
         return Graph(nodes, self._tensors, weights, inputs, outputs, dict(self._unsupported), self._planned)
 
@@ -214,23 +217,26 @@ class _Reader:
             )
 
 
-def _in_the_runtimes_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Depth first from the nodes that nobody reads, the last one first; so are a node's inputs visited."""
-    maker = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
-    sources = [sorted({maker[name] for name in node.inputs if name in maker}) for node in nodes]
+def _ranks(graph: Any) -> Mapping[str, int]:
+    """When the runtime makes each value: depth first from the nodes that nobody reads, the last one first.
+
+    So are a node's inputs visited. Nodes that only compute sizes count, since the runtime runs them too.
+    """
+    maker = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    sources = [sorted({maker[name] for name in node.input if name in maker}) for node in graph.node]
     read = {source for found in sources for source in found}
-    order: list[Node] = []
+    ranks: dict[str, int] = {}
     done: set[int] = set()
-    stack = [(number, False) for number in range(len(nodes)) if number not in read]
+    stack = [(number, False) for number in range(len(graph.node)) if number not in read]
     while stack:
         number, is_left = stack.pop()
         if is_left:
-            order.append(nodes[number])
+            ranks.update(dict.fromkeys(graph.node[number].output, len(ranks)))
         elif number not in done:
             done.add(number)
             stack.append((number, True))
             stack.extend((source, False) for source in sources[number] if source not in done)
-    return tuple(order)
+    return ranks
 
 
 def _known_shape(item: Any) -> tuple[int, ...] | None:
