@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import onnx
+import onnx.inliner
 import onnxruntime
 
 from oomcast.capture.onnx.lives import Lives
@@ -27,6 +29,9 @@ __all__ = ["figures_of_run", "taken_in_a_run"]
 
 _ALIGNMENT = 256
 _TAKEN = re.compile(r"Extended allocation by (\d+) bytes")
+
+_WITHOUT_KERNELS = [("", "HardSwish")]
+"""What is run by the steps of its definition on a CPU, where CUDA has a kernel since 1.23 (its pull request 25562)."""
 
 
 class _Job:
@@ -48,7 +53,8 @@ def figures_of_run(
     """
     import numpy
 
-    graph = to_graph(model, Workload.create(_Job, batch_size=batch_size, seq_len=seq_len), forms)
+    expanded = onnx.inliner.inline_selected_functions(model, _WITHOUT_KERNELS, inline_schema_functions=True)
+    graph = to_graph(expanded, Workload.create(_Job, batch_size=batch_size, seq_len=seq_len), forms)
     estimated = peak_of(follow_inference(graph, 1, on_gpu=False, versions={}, workload={}))
     feeds = {
         name: numpy.zeros(graph.tensors[name].shape, graph.tensors[name].dtype.replace("double", "float64"))
