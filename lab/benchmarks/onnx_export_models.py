@@ -60,15 +60,15 @@ def _timm(name: str, side: int = 224, **options: Any) -> Example:
 
 _TEXT = ("input_ids", "attention_mask")
 _LENGTH = 48
-_SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-_SMALL_VOCABULARY = {"vocab_size": 1000, "max_position_embeddings": 256}
-_DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128}
-_GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 1000}
-_T5 = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 1000}
-_DECODER = {**_SMALL, **_SMALL_VOCABULARY, "num_key_value_heads": 2}
-_VIT = {**_SMALL, "image_size": 96, "patch_size": 16}
-_WHISPER = {"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 128}
-_WHISPER_SOUND = {"num_mel_bins": 40, "max_source_positions": 100}
+_SMALL: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+_SMALL_VOCABULARY: dict[str, Any] = {"vocab_size": 1000, "max_position_embeddings": 256}
+_DISTIL: dict[str, Any] = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128}
+_GPT2: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 1000}
+_T5: dict[str, Any] = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 1000}
+_DECODER: dict[str, Any] = {**_SMALL, **_SMALL_VOCABULARY, "num_key_value_heads": 2}
+_VIT: dict[str, Any] = {**_SMALL, "image_size": 96, "patch_size": 16}
+_WHISPER: dict[str, Any] = {"d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 128}
+_WHISPER_SOUND: dict[str, Any] = {"num_mel_bins": 40, "max_source_positions": 100}
 
 
 def _one_result(model: Any, names: tuple[str, ...]) -> Any:
@@ -138,7 +138,7 @@ def _with_past(model: str, config: str, heads: int, **options: Any) -> Example:
             {
                 "input_ids": {0: "batch", 1: "sequence"},
                 "attention_mask": {0: "batch", 1: "past + sequence"},
-                **dict.fromkeys(remembered, {0: "batch", 2: "past"}),
+                **{name: {0: "batch", 2: "past"} for name in remembered},
             },
         )
 

@@ -1,12 +1,13 @@
 """`python -m lab bench onnx_exports`: files that torch's exporters write, read by oomcast and run by ONNX Runtime.
 
-    python -m lab bench onnx_exports [MODEL …] [--exporter dynamo|script] [--folder DIR] [--results FILE] [--again]
+    python -m lab bench onnx_exports [MODEL …] [--exporter NAME] [--folder DIR] [--results FILE] [--again]
 
-Each model of `onnx_export_models.py` is exported with an open batch by both exporters of torch, read by oomcast at three
-batch sizes, and run by ONNX Runtime on this machine's CPU (`lab/checks/onnx_check.py` says what is compared). Every
-file has a process of its own; what was exported is kept in the folder, and results in a file, so that an interrupted run
-goes on. It runs in an environment of its own: what `make test-onnx` installs, and onnxscript, torch, transformers,
-torchvision and timm. Exit code 1 if a file cannot be read or the bars of the issue are missed.
+Each model of `onnx_export_models.py` is exported with an open batch by both exporters of torch, read by oomcast at
+three batch sizes, and run by ONNX Runtime on this machine's CPU (`lab/checks/onnx_check.py` says what is compared; the
+bars are about what the runtime plans, without the scratch of its CPU kernels). Every file has a process of its own;
+what was exported is kept in the folder, and results in a file, so that an interrupted run goes on. It runs in an
+environment of its own: what `make test-onnx` installs, and onnxscript, torch, transformers, torchvision and timm. Exit
+code 1 if a file cannot be read or the bars of the issue are missed.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def _export(example: Example, path: Path, *, is_new: bool) -> None:
             name: {axis: sizes.get(called, torch.export.Dim.AUTO) for axis, called in axes.items()}
             for name, axes in export.open.items()
         }
-        options = {"dynamic_shapes": _as_called(export.module, [axes_of[name] for name in export.names])}
+        shapes = _as_called(export.module, [axes_of[name] for name in export.names])
+        options = {"dynamic_shapes": shapes, "external_data": False, "verbose": False}
     half = path.with_suffix(".part")
     with torch.no_grad():
         torch.onnx.export(
@@ -126,7 +128,6 @@ def _export(example: Example, path: Path, *, is_new: bool) -> None:
             str(half),
             input_names=list(export.names),
             dynamo=is_new,
-            **({"external_data": False, "verbose": False} if is_new else {}),
             **options,
         )
     half.rename(path)
@@ -166,7 +167,10 @@ def _compared(example: Example, path: Path, batch_size: int) -> dict[str, Any]:
 
 
 def _forms(path: Path, batch_size: int, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Each input's shape: what its file leaves open are sums of the batch and of the sizes of the example."""
+    """Each input's shape: what its file leaves open are sums of the batch and of the sizes of the example.
+
+    A size that has another name is the mask's: the new exporter makes up a name for the sum of all lengths.
+    """
     import onnx
 
     known = {"batch": batch_size, **sizes}
@@ -174,7 +178,7 @@ def _forms(path: Path, batch_size: int, sizes: Mapping[str, int]) -> dict[str, t
     for item in onnx.load(path, load_external_data=False).graph.input:
         dimensions = item.type.tensor_type.shape.dim
         forms[item.name] = tuple(
-            sum(known[part.strip()] for part in dimension.dim_param.split("+"))
+            sum(known.get(part.strip(), sum(sizes.values())) for part in dimension.dim_param.split("+"))
             if dimension.dim_param
             else dimension.dim_value
             for dimension in dimensions

@@ -52,9 +52,7 @@ def read(model: Any, forms: dict[str, tuple[int, ...]] | None = None, **options:
 def with_past(last: str = "past + sequence") -> Any:
     """A step of generation: what is remembered, and what comes to it."""
     nodes = [node("Concat", ["past", "new"], ["all"], axis=1), node("Add", ["all", "mask"], ["y"])]
-    return model_of(
-        nodes, {"new": ["batch", "sequence", 8], "mask": ["batch", last, 1], "past": ["batch", "past", 8]}
-    )
+    return model_of(nodes, {"new": ["batch", "sequence", 8], "mask": ["batch", last, 1], "past": ["batch", "past", 8]})
 
 
 def test_several_open_sizes_are_not_all_the_sequence_length() -> None:
@@ -70,7 +68,7 @@ def test_sums_of_sizes_follow() -> None:
 
 def test_a_size_is_the_same_wherever_its_name_stands() -> None:
     forms = {"new": (4, 3, 8), "past": (5, 20, 8)}
-    with pytest.raises(BadInput, match="batch.. gives 5 for the size batch in the input past, and 4 elsewhere"):
+    with pytest.raises(BadInput, match=r"batch\(\) gives 5 for the size batch in the input past, and 4 elsewhere"):
         read(with_past(), forms, batch_size=4)
 
 

@@ -32,10 +32,10 @@ def fix_inputs(graph: Any, workload: Workload, forms: Mapping[str, tuple[int, ..
         for dimension in item.type.tensor_type.shape.dim:
             # What was inferred for other sizes must not contradict these; a name that means nothing any more says none.
             if dimension.WhichOneof("value") == "dim_param":
-                extent = symbols.value(dimension.dim_param)
+                known = symbols.value(dimension.dim_param)
                 dimension.Clear()
-                if extent is not None:
-                    dimension.dim_value = extent
+                if known is not None:
+                    dimension.dim_value = known
 
 
 class _Symbols:

@@ -66,8 +66,9 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     def infer(model: Any) -> Any:
         return shape_inference.infer_shapes(model, strict_mode=not custom, data_prop=True)
 
+    values: Mapping[str, Any] = {}
     try:
-        inferred, values = infer(model), {}
+        inferred = infer(model)
         if not _is_known(inferred.graph):
             inferred, values = fold_sizes(model, infer)
     except Exception as error:
