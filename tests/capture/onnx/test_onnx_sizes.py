@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import oomcast
 from lab.checks.onnx_check import figures_of_run
-from oomcast.capture.onnx.read import Graph, to_graph
-from oomcast.errors import BadInput
+from oomcast.capture.onnx.read import Graph, read_model, to_graph
+from oomcast.errors import BadInput, UnreadableFile
 from oomcast.spec import Workload
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -153,3 +153,15 @@ def test_hard_swish_is_done_in_steps_on_a_cpu() -> None:
     )
     figures = figures_of_run(model, 64)
     assert abs(figures["estimated"] - figures["planned"]) <= 1024
+
+
+def test_sizes_that_lie_in_a_file_of_weights_are_read(tmp_path: Path) -> None:
+    nodes = [node("Reshape", ["x", "form"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
+    weights = {"form": numpy.array([-1, 2, 4]), "w": numpy.zeros((4, 16), "float32")}
+    path = tmp_path / "model.onnx"
+    model = model_of(nodes, {"x": ["batch", 8]}, weights)
+    onnx.save(model, path, save_as_external_data=True, location="weights.data", size_threshold=0)
+    assert read(read_model(str(path)), batch_size=4).tensors["y"].shape == (4, 2, 16)
+    (tmp_path / "weights.data").write_bytes(b"")
+    with pytest.raises(UnreadableFile, match="the weight form of .* cannot be read from its file"):
+        read_model(str(path))

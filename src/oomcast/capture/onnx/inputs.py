@@ -134,7 +134,8 @@ class _Symbols:
         if len(open_names) > 1:
             raise BadInput(
                 f"{self._reference} leaves several sizes open ({', '.join(open_names)}), and --seq-len is one; "
-                "return the path from model() of a job file whose batch() gives the shape of every input."
+                "return the path from model() of a job file (--framework onnx) whose batch() gives the shape of every "
+                "input."
             )
         for name in open_names:
             self._known[name] = self._workload.seq_len

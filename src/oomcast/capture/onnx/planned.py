@@ -21,9 +21,15 @@ _MADE_UP = "unk__"
 
 
 def forms_before_a_run(model: Any) -> Mapping[str, Form | None]:
-    """Of every value that a node makes; None where not even the number of dimensions is known."""
-    inferred = shape_inference.infer_shapes(model, strict_mode=False, data_prop=False).graph
+    """Of every value that a node makes; None where not even the number of dimensions is known.
+
+    Values of sizes are not followed, as the runtime does not: what a `Reshape` by computed sizes makes is not known.
+    """
     forms: dict[str, Form | None] = {name: None for node in model.graph.node for name in node.output if name}
+    try:
+        inferred = shape_inference.infer_shapes(model, strict_mode=False, data_prop=False).graph
+    except Exception:  # what does not fit together is told when it is inferred with sizes
+        return forms
     for item in (*inferred.input, *inferred.value_info, *inferred.output):
         if item.type.tensor_type.HasField("shape"):
             forms[item.name] = tuple(_dimension(size) for size in item.type.tensor_type.shape.dim)

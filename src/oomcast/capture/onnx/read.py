@@ -5,6 +5,7 @@ A convolution of the graph is also a kernel call, for the workspace rules of `si
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, shape_inference
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from ...errors import BadInput, UnreadableFile
 from ...spec import Workload
@@ -29,6 +31,9 @@ __all__ = ["Graph", "Node", "Tensor", "convolution", "read_model", "to_graph"]
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 _OF_THE_RUNTIME = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _LONGEST_LOOP = 100_000
+_WHOLE_NUMBERS = (TensorProto.INT64, TensorProto.INT32)
+_MOST_SIZES = 1024
+"""Of values in a file of weights that are read, since they may be sizes."""
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _OF_CONVOLUTIONS = ("pads", "strides", "dilations", "group")
 
@@ -48,7 +53,19 @@ def read_model(path: str) -> Any:
                     f"the weight {weight.name} of {path} lies in the file {entry.value}, which is missing; "
                     "put it beside the model."
                 )
+        if weight.external_data and weight.data_type in _WHOLE_NUMBERS and math.prod(weight.dims) <= _MOST_SIZES:
+            _load(weight, path)
     return model
+
+
+def _load(weight: Any, path: str) -> None:
+    """Few whole numbers may say a size."""
+    try:
+        load_external_data_for_tensor(weight, str(Path(path).parent))
+    except Exception as error:  # a file that is too short, a link that leads out of the folder
+        raise UnreadableFile(f"the weight {weight.name} of {path} cannot be read from its file.") from error
+    weight.data_location = TensorProto.DEFAULT
+    del weight.external_data[:]
 
 
 def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -56,7 +73,7 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
     reference = workload.job.reference
     model = onnx.ModelProto.FromString(model.SerializeToString())
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)  # as the runtime does when a session starts
+        model = _without_functions(model, reference)
     _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
     planned, order = forms_before_a_run(model), _ranks(model.graph)
@@ -75,6 +92,14 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
     return _Reader(inferred, reference, planned, values).graph(order)
+
+
+def _without_functions(model: Any, reference: str) -> Any:
+    """Their bodies in the place of the nodes that call them, as the runtime has it when a session starts."""
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:
+        raise UnreadableFile(f"{reference} is damaged: its functions cannot be read; export it again.") from error
 
 
 def _is_known(graph: Any) -> bool:
@@ -135,7 +160,9 @@ class _Reader:
         proto = self._graph
         weights = self._weights(proto)
         inputs = tuple(item.name for item in proto.input if item.name not in weights)
-        nodes = tuple(sorted(self._nodes(proto), key=lambda node: min(order[name] for name in node.outputs if name)))
+        nodes = tuple(
+            sorted(self._nodes(proto), key=lambda node: min((order[name] for name in node.outputs if name), default=0))
+        )
         outputs = tuple(item.name for item in proto.output)
         return Graph(nodes, self._tensors, weights, inputs, outputs, dict(self._unsupported), self._planned)
 
