@@ -163,5 +163,5 @@ def test_sizes_that_lie_in_a_file_of_weights_are_read(tmp_path: Path) -> None:
     onnx.save(model, path, save_as_external_data=True, location="weights.data", size_threshold=0)
     assert read(read_model(str(path)), batch_size=4).tensors["y"].shape == (4, 2, 16)
     (tmp_path / "weights.data").write_bytes(b"")
-    with pytest.raises(UnreadableFile, match="the weight form of .* cannot be read from its file"):
+    with pytest.raises(UnreadableFile, match=r"the weight form of .* cannot be read from its file"):
         read_model(str(path))
