@@ -15,9 +15,9 @@ import numpy as np
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["fold_sizes"]
+__all__ = ["MOST_ELEMENTS", "fold_sizes"]
 
-_MOST_ELEMENTS = 1 << 16
+MOST_ELEMENTS = 1 << 16
 """Of a value that is computed here: larger ones are data, not sizes."""
 _MOST_ROUNDS = 100
 _NEVER = ("If", "Loop", "Scan", "Multinomial", "Bernoulli", "Dropout", "Constant")
@@ -65,7 +65,7 @@ def _fold_once(model: Any, shapes: dict[str, tuple[int, ...]]) -> bool:
     known = {
         weight.name: numpy_helper.to_array(weight)
         for weight in graph.initializer
-        if not weight.external_data and math.prod(weight.dims) <= _MOST_ELEMENTS
+        if not weight.external_data and math.prod(weight.dims) <= MOST_ELEMENTS
     }
     results = {item.name for item in graph.output}
     kept = []
@@ -105,7 +105,7 @@ def _values(model: Any, node: Any, known: dict[str, Any], shapes: dict[str, tupl
         or node.op_type.startswith("Random")
         or not given
         or not all(name in known for name in given)
-        or any(size > _MOST_ELEMENTS for size in sizes_out)
+        or any(size > MOST_ELEMENTS for size in sizes_out)
         or _grows_too_large(node, known)
     ):
         return []
@@ -116,12 +116,12 @@ def _values(model: Any, node: Any, known: dict[str, Any], shapes: dict[str, tupl
     except Exception:  # an operator that the evaluator does not have: its size stays unknown, and is told
         return []
     values = [np.asarray(value) for value in made]
-    return values if all(value.size <= _MOST_ELEMENTS for value in values) else []
+    return values if all(value.size <= MOST_ELEMENTS for value in values) else []
 
 
 def _grows_too_large(node: Any, known: dict[str, Any]) -> bool:
     """Before it is run: some operators make as much as their inputs' values say."""
     if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range"):
         numbers = [float(np.prod(np.abs(known[name]).astype(float))) for name in node.input if name]
-        return any(number > _MOST_ELEMENTS for number in numbers)
+        return any(number > MOST_ELEMENTS for number in numbers)
     return False

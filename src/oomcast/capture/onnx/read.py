@@ -22,7 +22,7 @@ from ...errors import BadInput, UnreadableFile
 from ...spec import Workload
 from ...trace import KernelCall, Operand
 from ..tensors import Tensor, dense_strides
-from .fold import fold_sizes
+from .fold import MOST_ELEMENTS, fold_sizes
 from .inputs import fix_inputs
 from .planned import Form, forms_before_a_run
 
@@ -31,6 +31,7 @@ __all__ = ["Graph", "Node", "Tensor", "convolution", "read_model", "to_graph"]
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 _OF_THE_RUNTIME = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _LONGEST_LOOP = 100_000
+_VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _WHOLE_NUMBERS = (TensorProto.INT64, TensorProto.INT32)
 _MOST_SIZES = 1024
 """Of values in a file of weights that are read, since they may be sizes."""
@@ -71,7 +72,7 @@ def _load(weight: Any, path: str) -> None:
 def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """With the sizes that the workload gives; `forms` are the shapes of inputs that are known otherwise."""
     reference = workload.job.reference
-    model = onnx.ModelProto.FromString(model.SerializeToString())
+    model = _without_bytes(model)
     if model.functions:
         model = _without_functions(model, reference)
     _check_counts(model.graph, reference)
@@ -92,6 +93,19 @@ def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
     return _Reader(inferred, reference, planned, values).graph(order)
+
+
+def _without_bytes(model: Any) -> Any:
+    """A copy whose large weights have no values, as if these lay elsewhere: inference copies all that a model has."""
+    light = onnx.ModelProto()
+    light.CopyFrom(model)
+    for weight in light.graph.initializer:
+        if not weight.external_data and math.prod(weight.dims) > MOST_ELEMENTS:
+            for kind in _VALUES:
+                weight.ClearField(kind)
+            weight.data_location = TensorProto.EXTERNAL
+            weight.external_data.add(key="location", value="left out")
+    return light
 
 
 def _without_functions(model: Any, reference: str) -> Any:
