@@ -32,6 +32,7 @@ STUDIES = (
     "ladder",
     "largest_batch",
     "llmem",
+    "onnx_exports",
     "onnx_training",
     "packing",
     "remedies",

@@ -12,10 +12,14 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
+import onnx
+import onnx.inliner
 import onnxruntime
 
+from oomcast.capture.onnx.lives import Lives
 from oomcast.capture.onnx.read import to_graph
 from oomcast.capture.onnx.run import follow_inference
 from oomcast.spec import Workload
@@ -23,7 +27,11 @@ from oomcast.trace.builder import peak_of
 
 __all__ = ["figures_of_run", "taken_in_a_run"]
 
+_ALIGNMENT = 256
 _TAKEN = re.compile(r"Extended allocation by (\d+) bytes")
+
+_WITHOUT_KERNELS = [("", "HardSwish")]
+"""What is run by the steps of its definition on a CPU, where CUDA has a kernel since 1.23 (its pull request 25562)."""
 
 
 class _Job:
@@ -36,20 +44,30 @@ class _Job:
     def batch(batch_size: int) -> None: ...
 
 
-def figures_of_run(model: Any, batch_size: int) -> dict[str, Any]:
-    """`estimated` and `measured`: bytes of weights, inputs, outputs and the values in between, at most at a time."""
+def figures_of_run(
+    model: Any, batch_size: int, *, seq_len: int | None = None, forms: Mapping[str, tuple[int, ...]] | None = None
+) -> dict[str, Any]:
+    """`estimated` and `measured`: bytes of weights, inputs, outputs and the values in between, at most at a time.
+
+    `planned` is what was measured without the scratch of kernels, which are others on a GPU.
+    """
     import numpy
 
-    graph = to_graph(model, Workload.create(_Job, batch_size=batch_size))
+    expanded = onnx.inliner.inline_selected_functions(model, _WITHOUT_KERNELS, inline_schema_functions=True)
+    graph = to_graph(expanded, Workload.create(_Job, batch_size=batch_size, seq_len=seq_len), forms)
     estimated = peak_of(follow_inference(graph, 1, on_gpu=False, versions={}, workload={}))
     feeds = {
         name: numpy.zeros(graph.tensors[name].shape, graph.tensors[name].dtype.replace("double", "float64"))
         for name in graph.inputs
     }
     resident = sum(graph.tensors[name].nbytes for name in (*graph.weights, *graph.inputs))
+    taken = _takings(model, feeds)
+    outputs = sum(-(-graph.tensors[name].nbytes // _ALIGNMENT) * _ALIGNMENT for name in graph.outputs)
+    block = taken[0] if Lives(graph, on_gpu=False).block() else 0  # it is taken before any node runs
     return {
         "estimated": estimated,
-        "measured": resident + taken_in_a_run(model, feeds),
+        "measured": resident + sum(taken),
+        "planned": resident + block + outputs,
         "weights": sum(graph.tensors[name].nbytes for name in graph.weights),
         "parameters": sum(math.prod(graph.tensors[name].shape) for name in graph.weights),
     }
@@ -57,6 +75,11 @@ def figures_of_run(model: Any, batch_size: int) -> dict[str, Any]:
 
 def taken_in_a_run(model: Any, feeds: dict[str, Any]) -> int:
     """Bytes that the arena had to take in the second run: the values in between, the outputs, kernels' scratch."""
+    return sum(_takings(model, feeds))
+
+
+def _takings(model: Any, feeds: dict[str, Any]) -> list[int]:
+    """The same, one after the other."""
     state = onnxruntime.capi._pybind_state
     onnxruntime.set_default_logger_severity(1)
     memory = state.OrtMemoryInfo("Cpu", state.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, state.OrtMemType.DEFAULT)
@@ -82,4 +105,4 @@ def taken_in_a_run(model: Any, feeds: dict[str, Any]) -> int:
         taken = _TAKEN.findall(log.read().decode(errors="replace"))
     onnxruntime.set_default_logger_severity(2)
     del kept
-    return sum(int(nbytes) for nbytes in taken)
+    return [int(nbytes) for nbytes in taken]

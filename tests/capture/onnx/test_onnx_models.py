@@ -105,7 +105,7 @@ def test_values_are_written_over_and_taken_over() -> None:
     one = [*chain, helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0)]
 
     assert peak_of(inference(model_of(one))) == 2 * BLOCK + 4  # the input, and one for a and b
-    assert peak_of(inference(model_of(two))) == 4 * BLOCK  # Add writes over nothing
+    assert peak_of(inference(model_of(two))) == 4 * BLOCK + 4  # Add writes over nothing; the block stays to the end
 
 
 def test_training_keeps_what_gradients_read() -> None:
@@ -322,9 +322,8 @@ def test_sizes_that_the_graph_computes_are_computed(tmp_path: Path) -> None:
     assert graph.tensors["joined"].shape == (8, 128)
     assert graph.tensors["part"].shape == (8, 64)
     assert graph.tensors["y"].shape == (8, 10)
-    left = {node.type for node in graph.nodes}
-    assert {"Concat", "Slice", "MatMul"} <= left
-    assert not left & {"Shape", "Gather", "Equal", "Where", "Div"}  # constants now, as in the runtime
+    assert graph.tensors["filled"].shape == (2,)
+    assert len(graph.nodes) == len(nodes)  # the runtime computes them in each run, as long as the batch is open
     path = tmp_path / "token.onnx"
     onnx.save(model, path)
     assert oomcast.estimate(path, batch_size=8, device="t4", use_calibration=False).unsupported == {}

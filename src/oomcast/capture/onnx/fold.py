@@ -1,40 +1,53 @@
 """What a graph computes from sizes alone, computed: shapes that go through Shape, Gather, Concat and the like.
 
 Exporters write a reshape for open sizes as a small program over the shapes of its inputs. Once the sizes are given, its
-result is a constant, as it is for the runtime, which folds it when a session starts. ONNX's own inference follows some
-of these programs; the rest is run here by ONNX's reference evaluator, on numbers only.
+result can be known. ONNX's own inference follows some of these programs; the rest is run here by ONNX's reference
+evaluator, on numbers only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["fold_sizes"]
+__all__ = ["MOST_ELEMENTS", "fold_sizes"]
 
-_MOST_ELEMENTS = 1 << 16
+MOST_ELEMENTS = 1 << 16
 """Of a value that is computed here: larger ones are data, not sizes."""
 _MOST_ROUNDS = 100
 _NEVER = ("If", "Loop", "Scan", "Multinomial", "Bernoulli", "Dropout", "Constant")
 """What has a body, what chance decides; and what is a constant already."""
 
 
-def fold_sizes(model: Any, infer: Callable[[Any], Any]) -> Any:
-    """The model with constants in the place of what sizes decide; `infer` adds the shapes that follow from them.
+def fold_sizes(model: Any, infer: Callable[[Any], Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The model with the shapes that follow from its sizes, and the values that do; `infer` adds shapes to a model.
 
-    Every round knows more shapes than the one before, and with them more constants.
+    Every round knows more shapes than the one before, and with them more values. The model that is given back computes
+    them still, as the runtime does in each run where sizes are open.
     """
+    given, nodes = {weight.name for weight in model.graph.initializer}, list(model.graph.node)
     inferred = infer(model)
     for _ in range(_MOST_ROUNDS):
         if not _fold_once(model, _shapes(inferred.graph)):
-            return inferred
+            break
         inferred = infer(model)
-    return inferred
+    graph = inferred.graph
+    weights = list(graph.initializer)
+    values = {item.name: numpy_helper.to_array(item) for item in weights if item.name not in given}
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(item for item in weights if item.name in given)
+    graph.node.extend(nodes)
+    graph.value_info.extend(
+        helper.make_tensor_value_info(item.name, item.data_type, item.dims)
+        for item in weights
+        if item.name not in given
+    )
+    return inferred, values
 
 
 def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
@@ -52,7 +65,7 @@ def _fold_once(model: Any, shapes: dict[str, tuple[int, ...]]) -> bool:
     known = {
         weight.name: numpy_helper.to_array(weight)
         for weight in graph.initializer
-        if not weight.external_data and math.prod(weight.dims) <= _MOST_ELEMENTS
+        if not weight.external_data and math.prod(weight.dims) <= MOST_ELEMENTS
     }
     results = {item.name for item in graph.output}
     kept = []
@@ -68,6 +81,11 @@ def _fold_once(model: Any, shapes: dict[str, tuple[int, ...]]) -> bool:
         return False
     del graph.node[:]
     graph.node.extend(kept)
+    # Else what the exporter wrote about a value, with names for its sizes, would hide what is known now.
+    made = {weight.name for weight in graph.initializer}
+    described = [item for item in graph.value_info if item.name not in made]
+    del graph.value_info[:]
+    graph.value_info.extend(described)
     return True
 
 
@@ -87,7 +105,7 @@ def _values(model: Any, node: Any, known: dict[str, Any], shapes: dict[str, tupl
         or node.op_type.startswith("Random")
         or not given
         or not all(name in known for name in given)
-        or any(size > _MOST_ELEMENTS for size in sizes_out)
+        or any(size > MOST_ELEMENTS for size in sizes_out)
         or _grows_too_large(node, known)
     ):
         return []
@@ -98,12 +116,12 @@ def _values(model: Any, node: Any, known: dict[str, Any], shapes: dict[str, tupl
     except Exception:  # an operator that the evaluator does not have: its size stays unknown, and is told
         return []
     values = [np.asarray(value) for value in made]
-    return values if all(value.size <= _MOST_ELEMENTS for value in values) else []
+    return values if all(value.size <= MOST_ELEMENTS for value in values) else []
 
 
 def _grows_too_large(node: Any, known: dict[str, Any]) -> bool:
     """Before it is run: some operators make as much as their inputs' values say."""
     if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range"):
         numbers = [float(np.prod(np.abs(known[name]).astype(float))) for name in node.input if name]
-        return any(number > _MOST_ELEMENTS for number in numbers)
+        return any(number > MOST_ELEMENTS for number in numbers)
     return False

@@ -78,7 +78,6 @@ class Lives:
                 self._idle.insert(0, place)
 
     def _place(self, number: int, node: Node, inputs: list[str], name: str, *, is_first: bool) -> str:
-        tensors = self._graph.tensors
         if is_first and node.type in VIEWS and inputs:
             return self.home.get(inputs[0], inputs[0])
         if name in self._graph.outputs:
@@ -86,13 +85,21 @@ class Lives:
         if is_first and node.type in self._takes_over:
             for given in inputs:
                 place = self.home.get(given, given)
-                if self._is_last_read(number, place) and tensors[given].nbytes == tensors[name].nbytes:
+                if self._is_last_read(number, place) and self._have_one_size(given, name):
                     return place
         for place in self._idle:
-            if tensors[place].shape == tensors[name].shape and tensors[place].itemsize == tensors[name].itemsize:
+            if self._have_one_size(place, name):
                 self._idle.remove(place)
                 return place
         return name
+
+    def _have_one_size(self, one: str, other: str) -> bool:
+        """As far as the runtime knows when it plans."""
+        tensors, planned = self._graph.tensors, self._graph.planned
+        if tensors[one].itemsize != tensors[other].itemsize:
+            return False
+        form = planned.get(one, tensors[one].shape)
+        return form is not None and None not in form and form == planned.get(other, tensors[other].shape)
 
     def _is_last_read(self, number: int, place: str) -> bool:
         return self._is_free(place) and all(self._readers.get(name, -1) <= number for name in self._sharing(place))

@@ -15,7 +15,9 @@ IN_PLACE = frozenset(
 )
 """They write over an input that nobody else needs."""
 
-IN_PLACE_ON_GPU = frozenset({"Add", "Sub", "Mul", "Div", "Erf", "Gelu", "Pow", "Softmax", "Sum", "BatchNormalization"})
+IN_PLACE_ON_GPU = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Erf", "Gelu", "HardSwish", "Pow", "Softmax", "Sum", "BatchNormalization"}
+)
 """The same, only in kernels for CUDA."""
 
 _INPUTS: dict[str, tuple[int, ...]] = {
@@ -36,6 +38,7 @@ _INPUTS: dict[str, tuple[int, ...]] = {
     "Where": (0,),
     "Erf": (0,),
     "Gelu": (0,),
+    "HardSwish": (0,),
     "Log": (0,),
     "Abs": (0,),
     "Clip": (0,),

@@ -5,27 +5,36 @@ A convolution of the graph is also a kernel call, for the workspace rules of `si
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 from onnx import TensorProto, helper, shape_inference
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from ...errors import BadInput, UnreadableFile
 from ...spec import Workload
 from ...trace import KernelCall, Operand
 from ..tensors import Tensor, dense_strides
-from .fold import fold_sizes
+from .fold import MOST_ELEMENTS, fold_sizes
+from .inputs import fix_inputs
+from .planned import Form, forms_before_a_run
 
 __all__ = ["Graph", "Node", "Tensor", "convolution", "read_model", "to_graph"]
 
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 _OF_THE_RUNTIME = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _LONGEST_LOOP = 100_000
+_VALUES = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+_WHOLE_NUMBERS = (TensorProto.INT64, TensorProto.INT32)
+_MOST_SIZES = 1024
+"""Of values in a file of weights that are read, since they may be sizes."""
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _OF_CONVOLUTIONS = ("pads", "strides", "dilations", "group")
 
@@ -45,29 +54,66 @@ def read_model(path: str) -> Any:
                     f"the weight {weight.name} of {path} lies in the file {entry.value}, which is missing; "
                     "put it beside the model."
                 )
+        if weight.external_data and weight.data_type in _WHOLE_NUMBERS and math.prod(weight.dims) <= _MOST_SIZES:
+            _load(weight, path)
     return model
+
+
+def _load(weight: Any, path: str) -> None:
+    """Few whole numbers may say a size."""
+    try:
+        load_external_data_for_tensor(weight, str(Path(path).parent))
+    except Exception as error:  # a file that is too short, a link that leads out of the folder
+        raise UnreadableFile(f"the weight {weight.name} of {path} cannot be read from its file.") from error
+    weight.data_location = TensorProto.DEFAULT
+    del weight.external_data[:]
 
 
 def to_graph(model: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """With the sizes that the workload gives; `forms` are the shapes of inputs that are known otherwise."""
     reference = workload.job.reference
-    model = onnx.ModelProto.FromString(model.SerializeToString())
+    model = _without_bytes(model)
+    if model.functions:
+        model = _without_functions(model, reference)
     _check_counts(model.graph, reference)
     _check_names(model.graph, reference)
-    _fix_inputs(model.graph, workload, forms or {})
+    planned, order = forms_before_a_run(model), _ranks(model.graph)
+    fix_inputs(model.graph, workload, forms or {})
     custom = any(node.domain not in _OF_THE_RUNTIME for node in model.graph.node)
 
     def infer(model: Any) -> Any:
         return shape_inference.infer_shapes(model, strict_mode=not custom, data_prop=True)
 
+    values: Mapping[str, Any] = {}
     try:
         inferred = infer(model)
         if not _is_known(inferred.graph):
-            inferred = fold_sizes(model, infer)
+            inferred, values = fold_sizes(model, infer)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"the shapes in {reference} do not fit together with these sizes: {text}") from error
-    return _Reader(inferred, reference).graph()
+    return _Reader(inferred, reference, planned, values).graph(order)
+
+
+def _without_bytes(model: Any) -> Any:
+    """A copy whose large weights have no values, as if these lay elsewhere: inference copies all that a model has."""
+    light = onnx.ModelProto()
+    light.CopyFrom(model)
+    for weight in light.graph.initializer:
+        if not weight.external_data and math.prod(weight.dims) > MOST_ELEMENTS:
+            for kind in _VALUES:
+                weight.ClearField(kind)
+            weight.data_location = TensorProto.EXTERNAL
+            weight.external_data.add(key="location", value="left out")
+    return light
+
+
+def _without_functions(model: Any, reference: str) -> Any:
+    """Their bodies in the place of the nodes that call them, as the runtime has it when a session starts."""
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:
+        raise UnreadableFile(f"{reference} is damaged: its functions cannot be read; export it again.") from error
 
 
 def _is_known(graph: Any) -> bool:
@@ -112,79 +158,27 @@ def _check_names(graph: Any, reference: str) -> None:
         known.update(node.output)
 
 
-def _fix_inputs(graph: Any, workload: Workload, forms: Mapping[str, tuple[int, ...]]) -> None:
-    weights = {item.name for item in graph.initializer}
-    symbols: dict[str, int] = {}
-    for given in graph.input:
-        if given.name in weights:
-            continue
-        dimensions = given.type.tensor_type.shape.dim
-        if given.name in forms:
-            shape = forms[given.name]
-            if len(shape) != len(dimensions):
-                raise BadInput(f"batch() gives {len(shape)} dimensions for {given.name}, which has {len(dimensions)}.")
-        else:
-            shape = _asked(given.name, dimensions, workload, symbols)
-        for dimension, extent in zip(dimensions, shape, strict=True):
-            symbols.setdefault(dimension.dim_param, extent)
-            dimension.Clear()
-            dimension.dim_value = extent
-    for item in (*graph.value_info, *graph.output):
-        for dimension in item.type.tensor_type.shape.dim:
-            # What was inferred for other sizes must not contradict these.
-            if dimension.dim_param in symbols and dimension.dim_param:
-                extent = symbols[dimension.dim_param]
-                dimension.Clear()
-                dimension.dim_value = extent
-
-
-def _asked(name: str, dimensions: Any, workload: Workload, symbols: dict[str, int]) -> tuple[int, ...]:
-    """The batch is the first dimension; others are the file's, else those that were asked for."""
-    reference = workload.job.reference
-    wanted = workload.input_shape
-    shape: list[int] = []
-    for axis, dimension in enumerate(dimensions):
-        is_open = dimension.WhichOneof("value") != "dim_value"
-        if axis == 0:
-            if not is_open and dimension.dim_value != workload.batch_size:
-                raise BadInput(
-                    f"{reference} has a fixed batch of {dimension.dim_value} in its input {name}; ask for --batch-size "
-                    f"{dimension.dim_value}, or export the model with an open batch dimension."
-                )
-            shape.append(workload.batch_size)
-        elif not is_open:
-            shape.append(dimension.dim_value)
-        elif dimension.dim_param and dimension.dim_param in symbols:
-            shape.append(symbols[dimension.dim_param])
-        elif wanted is not None and len(wanted) == len(dimensions) - 1:
-            shape.append(wanted[axis - 1])
-        elif wanted is None and workload.seq_len is not None:
-            shape.append(workload.seq_len)
-        else:
-            called = f" ({dimension.dim_param})" if dimension.dim_param else ""
-            raise BadInput(
-                f"{reference} leaves dimension {axis}{called} of its input {name} open; say its size with --seq-len, "
-                "or the shape of one sample with --input-shape."
-            )
-    return tuple(shape)
-
-
 class _Reader:
-    def __init__(self, model: Any, reference: str) -> None:
+    def __init__(
+        self, model: Any, reference: str, planned: Mapping[str, Form | None], values: Mapping[str, Any]
+    ) -> None:
         self._graph = model.graph
+        self._planned = planned
         self._reference = reference
         self._tensors: dict[str, Tensor] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants = dict(values)
         self._unsupported: Counter[str] = Counter()
 
-    def graph(self) -> Graph:
+    def graph(self, order: Mapping[str, int]) -> Graph:
+        """`order` tells when values are made."""
         proto = self._graph
         weights = self._weights(proto)
         inputs = tuple(item.name for item in proto.input if item.name not in weights)
-        nodes = _in_the_runtimes_order(self._nodes(proto))
-        return Graph(
-            nodes, self._tensors, weights, inputs, tuple(item.name for item in proto.output), dict(self._unsupported)
+        nodes = tuple(
+            sorted(self._nodes(proto), key=lambda node: min((order[name] for name in node.outputs if name), default=0))
         )
+        outputs = tuple(item.name for item in proto.output)
+        return Graph(nodes, self._tensors, weights, inputs, outputs, dict(self._unsupported), self._planned)
 
     def _weights(self, proto: Any) -> tuple[str, ...]:
         for weight in proto.initializer:
@@ -265,23 +259,26 @@ class _Reader:
             )
 
 
-def _in_the_runtimes_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Depth first from the nodes that nobody reads, the last one first; so are a node's inputs visited."""
-    maker = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
-    sources = [sorted({maker[name] for name in node.inputs if name in maker}) for node in nodes]
+def _ranks(graph: Any) -> Mapping[str, int]:
+    """When the runtime makes each value: depth first from the nodes that nobody reads, the last one first.
+
+    So are a node's inputs visited. Nodes that only compute sizes count, since the runtime runs them too.
+    """
+    maker = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
+    sources = [sorted({maker[name] for name in node.input if name in maker}) for node in graph.node]
     read = {source for found in sources for source in found}
-    order: list[Node] = []
+    ranks: dict[str, int] = {}
     done: set[int] = set()
-    stack = [(number, False) for number in range(len(nodes)) if number not in read]
+    stack = [(number, False) for number in range(len(graph.node)) if number not in read]
     while stack:
         number, is_left = stack.pop()
         if is_left:
-            order.append(nodes[number])
+            ranks.update(dict.fromkeys(graph.node[number].output, len(ranks)))
         elif number not in done:
             done.add(number)
             stack.append((number, True))
             stack.extend((source, False) for source in sources[number] if source not in done)
-    return tuple(order)
+    return ranks
 
 
 def _known_shape(item: Any) -> tuple[int, ...] | None:
@@ -327,6 +324,8 @@ class Graph:
     outputs: tuple[str, ...]
     unsupported: Mapping[str, int]
     """Custom operators → how many nodes."""
+    planned: Mapping[str, Form | None] = field(default_factory=dict)
+    """What the runtime knows of values when it plans, before any size is given; what is not here is as in `tensors`."""
 
 
 def convolution(graph: Graph, node: Node, kind: str = "conv_fprop") -> KernelCall | None:

@@ -36,7 +36,8 @@ class _Runner:
         self.lives = Lives(graph, on_gpu=on_gpu, kept=kept)
         self.blocks: dict[str, int | None] = {}
         self._on_gpu = on_gpu
-        self._gaps = self.lives.block() - self._highest()
+        self._at_the_highest = self._live_at_the_highest()
+        self._gaps = self.lives.block() - sum(graph.tensors[name].nbytes for name in self._at_the_highest)
         for name in graph.weights:
             self.blocks[name] = self.make(name, Category.PARAMETER, "initializer")
 
@@ -64,15 +65,37 @@ class _Runner:
                 self.free(place)
         self.record.free(gaps)
 
-    def _highest(self) -> int:
-        """The most that planned values hold at a time."""
-        live = highest = 0
+    def planned_run(self, step: int) -> None:
+        """The block for all values with a known life is there from the first node to the last.
+
+        It is told by what lies in it at the highest moment. Outputs and kernels' scratch come on top.
+        """
+        self.record.enter(Phase.FORWARD, step)
+        maker = {name: node for node in self.graph.nodes for name in node.outputs}
+        block = [self.record.allocate(max(self._gaps, 0), Category.TEMPORARY, "gaps in the planned block")]
+        for name in self._at_the_highest:
+            node = maker[name]
+            block.append(self.make(name, Category.TEMPORARY, node.type, node.name or name))
+        for node in self.graph.nodes:
+            for name in self.lives.made_by(node):
+                if name in self.lives.stays:
+                    self.blocks[name] = self.make(name, Category.ACTIVATION, node.type, node.name or name)
+            self.kernel(node)
+        for part in block:
+            self.record.free(part)
+
+    def _live_at_the_highest(self) -> list[str]:
+        """The planned values that are there when they hold the most together."""
+        live: dict[str, int] = {}
+        highest, found = 0, list(live)
         for node, gone in zip(self.graph.nodes, self.lives.freed_after, strict=True):
             made = (name for name in self.lives.made_by(node) if name not in self.lives.stays)
-            live += sum(self.graph.tensors[name].nbytes for name in made)
-            highest = max(highest, live)
-            live -= sum(self.graph.tensors[name].nbytes for name in gone)
-        return highest
+            live.update((name, self.graph.tensors[name].nbytes) for name in made)
+            if sum(live.values()) > highest:
+                highest, found = sum(live.values()), list(live)
+            for name in gone:
+                live.pop(name, None)
+        return found
 
     def kernel(self, node: Node, kind: str = "conv_fprop") -> None:
         call = convolution(self.graph, node, kind) if self._on_gpu else None
@@ -98,11 +121,11 @@ def follow_inference(
     workload: dict[str, object],
     assumptions: Iterable[str] = (),
 ) -> Trace:
-    """Every value is freed after its last reader; outputs live until the caller drops them."""
+    """Each run as those after the first, for which all memory is planned; outputs live until the caller drops them."""
     runner = _Runner(graph, on_gpu=on_gpu)
     for step in range(steps):
         runner.inputs(step)
-        runner.forward(step)
+        runner.planned_run(step)
         runner.end_of_step()
     runner.record.note_all(graph.unsupported, assumptions)
     return runner.record.trace(versions, workload)
