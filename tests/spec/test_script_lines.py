@@ -49,10 +49,10 @@ def test_modules_are_read_as_modules(line: str) -> None:
 def test_what_a_launcher_sets_is_set() -> None:
     assert read_launch(["torchrun", "--nproc_per_node", "4", "--nnodes", "2", "train.py"]).processes == 8
     assert read_launch(["torchrun", "train.py"]).variables["WORLD_SIZE"] == "1"
-    of_flag = read_launch(["accelerate", "launch", "--mixed_precision", "fp16", "train.py"])
-    of_file = read_launch(["accelerate", "launch", "--config_file", "settings.yaml", "train.py"])
-    assert of_flag.variables["ACCELERATE_MIXED_PRECISION"] == "fp16"
-    assert of_file.variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    words = ("--num_processes", "8", "--num_machines", "2", "--mixed_precision", "fp16", "train.py")
+    launch = read_launch(["A=1", "accelerate", "launch", *words])
+    assert (launch.for_accelerate, launch.processes, launch.nodes) == (words, 8, 2)
+    assert launch.variables == {"A": "1"}
     assert read_launch(["A=1", "B=x=y", "train.py"]).variables == {"A": "1", "B": "x=y"}
 
 

@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import BadInput
@@ -94,6 +94,8 @@ class Launch:
     processes: int = 1
     """How many the launcher would start, one for each GPU; 1 where it starts as many as there are."""
     nodes: int = 1
+    for_accelerate: tuple[str, ...] = ()
+    """What stands after `accelerate launch`; what that sets for its processes, its own code says."""
 
 
 _PYTHON = re.compile(r"(.*[/\\])?python[0-9.]*(\.exe)?")
@@ -219,12 +221,6 @@ def _after_torchrun(words: list[str], variables: dict[str, str]) -> Launch:
     return _launched("torchrun", given, rest, {**launcher, **variables}, processes, nodes)
 
 
-_FOR_ACCELERATE = {
-    "mixed_precision": "ACCELERATE_MIXED_PRECISION",
-    "gradient_accumulation_steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-}
-
-
 def _after_accelerate(words: list[str], variables: dict[str, str]) -> Launch:
     given, rest = _options_before(words, _ACCELERATE_SWITCHES)
     settings = {
@@ -232,10 +228,9 @@ def _after_accelerate(words: list[str], variables: dict[str, str]) -> Launch:
         **{n[2:].replace("-", "_"): v for n, v in given.items()},
     }
     processes = _count("--num-processes", str(settings.get("num_processes", 1)))
-    launcher = {name: str(settings[key]) for key, name in _FOR_ACCELERATE.items() if settings.get(key)}
-    if "--cpu" in given or settings.get("use_cpu") is True:
-        launcher["ACCELERATE_USE_CPU"] = "True"
-    return _launched("accelerate launch", given, rest, {**launcher, **variables}, processes)
+    nodes = _count("--num-machines", str(settings.get("num_machines", 1)))
+    launch = _launched("accelerate launch", given, rest, variables, processes, nodes)
+    return replace(launch, for_accelerate=tuple(words))
 
 
 def _accelerate_file(path: str | None) -> dict[str, Any]:

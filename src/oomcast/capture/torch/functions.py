@@ -228,13 +228,30 @@ def _set_data(recorder: Recorder, args: Any, kwargs: Any) -> None:
     tensor, data = args
     if isinstance(tensor, FakeTensor) and type(data) in _PLAIN:
         data = recorder.all_fake((data,))[0]  # a fake tensor must not get real memory
-    _Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
     if type(tensor) is torch.Tensor and isinstance(data, FakeTensor):
-        # A real tensor of the host moves to the GPU by its data: it becomes a fake one, and stays the same object.
-        tensor.__class__ = FakeTensor
-        tensor.__dict__.update(data.__dict__)
+        _become_fake(tensor, data)
+        return
+    _Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
     if isinstance(tensor, FakeTensor) and isinstance(data, FakeTensor):
         tensor.fake_device = data.fake_device
+
+
+def _become_fake(tensor: torch.Tensor, data: FakeTensor) -> None:
+    """A real tensor of the host moves to the GPU by its data, and stays the same object.
+
+    What C++ has of it is exchanged, too: setting the data alone would leave it the keys of a plain tensor, and C++ that
+    works on it (a broadcast of several tensors) would go past the recorder, to memory that is not there. Only where
+    something else holds the tensor that is all there is.
+    """
+    inside = data.detach().requires_grad_(tensor.requires_grad)
+    gradient, tensor.grad = tensor.grad, None
+    try:
+        torch._C._swap_tensor_impl(tensor, inside)
+    except RuntimeError:
+        _Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
+    tensor.__class__ = FakeTensor
+    tensor.__dict__.update(inside.__dict__)
+    tensor.grad = gradient
 
 
 def _values_or_stand_in(recorder: Recorder, tensor: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ from ..errors import NoSuchGpu, RaisedAsOnGpu
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
+from .launchers import set_by_accelerate
 from .processes import install_ends, install_processes, sit_at_a_terminal
 from .shortening import ForwardMemory, install_shortening
 from .watching import StepWatch, Stop
@@ -88,9 +89,13 @@ def capture_script(spec: Spec) -> Trace:
 
             world = World(machines.world_size, spec.place.rank or 0, machines.gpus_per_node)
             membership = contexts.enter_context(join_world(virtual, world))
+        variables = dict(launch.variables)
+        if launch.for_accelerate:
+            variables |= set_by_accelerate(launch.for_accelerate)
         if machines.world_size > 1:
             must_join = membership
-            launch = dataclasses.replace(launch, variables={**launch.variables, **world.environment()})
+            variables |= world.environment()
+        launch = dataclasses.replace(launch, variables=variables)
         return _Session(spec, script, launch, virtual, must_join).run()
 
 
