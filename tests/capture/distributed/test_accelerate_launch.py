@@ -94,5 +94,5 @@ def test_flags_are_read_by_accelerate_itself(tmp_path: Path) -> None:
 def test_what_accelerate_rejects_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="accelerate rejects its settings: You cannot use `--use_parallelism_config`"):
         run(tmp_path, "plain", "--use_parallelism_config")
-    with pytest.raises(BadInput, match="accelerate rejects its line: .*--mixed_precision"):
+    with pytest.raises(BadInput, match=r"accelerate rejects its line: .*--mixed_precision"):
         run(tmp_path, "plain", "--mixed_precision", "bf17")
