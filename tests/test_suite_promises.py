@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,12 @@ def test_no_folder_of_frameworks_is_put_on_the_path_of_all_its_tests() -> None:
     named_like_frameworks = {"jax", "tensorflow", "mxnet", "onnx"}
     for conftest in Path(__file__).parent.rglob("conftest.py"):
         assert not named_like_frameworks & {entry.name for entry in conftest.parent.iterdir()}, conftest
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """Folders of tests are no packages: pytest takes two files of one name for the same module, and stops at the second.
+
+    It is seen only where both are run.
+    """
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
