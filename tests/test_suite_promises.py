@@ -40,7 +40,7 @@ def test_no_folder_of_frameworks_is_put_on_the_path_of_all_its_tests() -> None:
 
 
 def test_every_file_of_tests_has_a_name_of_its_own() -> None:
-    """Folders of tests are no packages: pytest takes two files of one name for the same module, and stops at the second.
+    """Folders of tests are no packages: pytest takes two files of one name for one module, and stops at the second.
 
     It is seen only where both are run.
     """
