@@ -84,6 +84,34 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings() == before
 
 
+def _peak_of_a_narrow_wide_narrow_step(environment: str) -> int:
+    """Of bytes above the inputs: a product dies, a wide one comes and goes, and one of the first's size comes."""
+
+    def step(x: torch.Tensor, square: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        first = (x @ square).relu().sum(1, keepdim=True)
+        widest = (first * x @ wide).relu().sum(1, keepdim=True)
+        return (widest * x) @ square
+
+    with oomcast.virtual_gpu(DEVICE, environment) as gpu, torch.no_grad():
+        machine: Any = gpu
+        inputs = [torch.randn(WIDTH, width, device="cuda") for width in (WIDTH, WIDTH, 8 * WIDTH)]
+        compiled = torch.compile(step)
+        compiled(*inputs)  # kernels are timed at their first launch
+        before = machine.ledger.held
+        with machine.ledger.highest_within() as highest:
+            compiled(*inputs)
+        assert not [sentence for sentence in machine.trace().assumptions if "eager" in sentence]
+        return int(highest[0]) - before
+
+
+def test_dead_buffers_are_kept_for_new_ones_whatever_lies_between_until_2_9() -> None:
+    """pytorch/pytorch#159530. Both versions have the same settings, so plans kept on disk must know the rule."""
+    square, sums = WIDTH * WIDTH * 4, WIDTH * 4  # both have died when the wide product is made
+    before, since = map(_peak_of_a_narrow_wide_narrow_step, ("torch-2.8", "torch-2.9"))
+    assert before == since + square + sums
+    assert _peak_of_a_narrow_wide_narrow_step("torch-2.8") == before
+
+
 def test_the_host_itself_is_compiled_for_as_the_installed_torch_does_it() -> None:
     """It is compared with a real run here, with the GPU's personality taken away: no other torch is followed."""
     with oomcast.virtual_gpu(DEVICE, "torch-2.4-cu121") as gpu:

@@ -278,6 +278,7 @@ def test_torchtune_early_tables_are_in_decimal_gb(tmp_path: Path) -> None:
     assert (early.measured, late.measured) == (21_300_000_000, 60 * 2**30)
     assert early.workload.job.target.lora is not None
     assert (early.workload.job.target.recipe, late.workload.job.target.recipe) == ("2024-04", "2024-12")
+    assert late.stack == "torch-2.5"  # of that November; 2.8 is of the next August
     assert [skip.reason for skip in found.skipped] == ["the lengths of its batches are not published"]
 
 

@@ -1,7 +1,8 @@
 """What earlier versions of torch did without being asked: AOTAutograd's and Inductor's settings as those shipped them.
 
 The compiler is the installed torch's, whatever version is followed. Much of what it has learnt since can be switched
-off again, and the switch is what the older version did. What changed without a switch stays the installed torch's.
+off again, and the switch is what the older version did. What changed without a switch stays the installed torch's, but
+for which dead buffers are kept for new ones.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any, NamedTuple
 
 from torch._functorch import config as _functorch_config
 from torch._inductor import config as _inductor_config
+from torch._inductor.codegen.wrapper import AllocateLine
 
+from ..patches import Patches
 from ..personality import before
 
-__all__ = ["CHANGES", "as_followed"]
+__all__ = ["CHANGES", "as_followed", "plan_as_followed", "reuse_rule"]
 
 
 class _Change(NamedTuple):
@@ -63,3 +66,25 @@ def as_followed() -> Iterator[None]:
             # Not `patch`: it writes the default back as if somebody had chosen it, and the next graph would find that.
             settings.callback(config._make_closure_patcher(**changed)())
         yield
+
+
+def _whatever_lies_between(allocation: Any, free: Any, size: int) -> bool:
+    return True
+
+
+def plan_as_followed(patches: Patches) -> None:
+    """Until 2.9 a new buffer took the place of the dead one of its size that died last, which was held until then.
+
+    Since then it does not where that would raise the peak (pytorch/pytorch#159530, for #145883). There is no switch.
+    """
+    if hasattr(AllocateLine, _RULE) and before((2, 9), "which dead buffers compiled code keeps for new ones"):
+        patches.set(AllocateLine, _RULE, _whatever_lies_between)
+
+
+def reuse_rule() -> str:
+    """The name of the rule that is in force, for who must tell plans made by one from those made by another."""
+    rule = getattr(AllocateLine, _RULE, None)
+    return "" if rule is None else str(rule.__name__)
+
+
+_RULE = "should_reuse_buffer"

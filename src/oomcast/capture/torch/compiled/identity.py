@@ -24,6 +24,7 @@ from torch._inductor import config as _inductor_config
 from torch._inductor.utils import get_donated_idxs
 
 from .... import __version__
+from .defaults import reuse_rule
 
 __all__ = ["Places", "identity_of"]
 
@@ -128,6 +129,7 @@ def _settings(describe: _Describer) -> list[Any]:
         str(torch.get_default_dtype()),
         repr((matmul.allow_fp16_reduced_precision_reduction, matmul.allow_bf16_reduced_precision_reduction)),
         repr((cudnn.enabled, cudnn.benchmark, cudnn.deterministic)),
+        reuse_rule(),
     ]
 
 

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 from ....devices import Gpu
 from ..patches import Patches
 from .convolutions import leave_layouts_as_on
-from .defaults import as_followed
+from .defaults import as_followed, plan_as_followed
 from .shortcuts import answer_once
 
 __all__ = ["Target"]
@@ -126,6 +126,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
         answer_once(patches)
         _replace_measurements(patches, tell)
         leave_layouts_as_on(gpu, patches)
+        plan_as_followed(patches)
         _build_no_template(patches)
         _make_patterns_on_host(patches)
         _fold_on_host(patches)
