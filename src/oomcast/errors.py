@@ -28,6 +28,7 @@ __all__ = ["BadInput", "CaptureFailed", "JobFailed", "OomcastError", "TookTooLon
 
 
 _LONGEST_TEXT, _LONGEST_NAME = 1200, 200
+_FEW_NAMES = 50
 
 
 class OomcastError(Exception):
@@ -49,13 +50,16 @@ class BadInput(OomcastError):
 
 
 class UnknownName(BadInput):
-    """A device, optimizer, precision or model name that does not exist; near matches are shown."""
+    """A device, optimizer, precision or model name that does not exist; near matches are shown, else all of a few."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         name = _readable(name, _LONGEST_NAME)
         self.kind = kind
         self.name = name
+        known = list(known)
         self.near = near_matches(name, known)
+        if not hint and not self.near and 0 < len(known) <= _FEW_NAMES:
+            hint = f"There are {', '.join(known)}."
         suggestion = f"; did you mean {_or_list(self.near)}?" if self.near else "."
         super().__init__(f"unknown {kind} {name!r}{suggestion}{' ' + hint if hint else ''}")
 

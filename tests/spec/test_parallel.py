@@ -111,3 +111,8 @@ def test_a_near_word_is_told() -> None:
     with pytest.raises(UnknownName) as unknown:
         Parallel.parse("zero")
     assert "zero1" in unknown.value.near
+
+
+def test_where_no_word_is_near_all_of_a_few_are_told() -> None:
+    with pytest.raises(UnknownName, match=r"There are ddp, .*, schedule=zbv\.$"):
+        Parallel.parse("wonder")
