@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from oomcast.errors import BadInput
 
 from ..accuracy import Case, Measure, default_folder
 from ..accuracy.sets import DATA_SETS
@@ -74,6 +76,14 @@ def pairs(name: str, path: Path) -> list[Pair]:
     return found
 
 
+def _pairs_in(folder: Path, names: Sequence[str]) -> list[Pair]:
+    """Of the files that are there: a folder need not have them all."""
+    there = [name for name in names if (folder / f"{name}.csv").is_file()]
+    if not there:
+        raise BadInput(f"{folder} has none of the files {', '.join(f'{name}.csv' for name in names)}.")
+    return [pair for name in there for pair in pairs(name, folder / f"{name}.csv")]
+
+
 def _told(case: Case) -> dict[str, Any]:
     """All that decides the case, by field."""
     job = case.workload.job.target
@@ -113,7 +123,7 @@ class Change(NamedTuple):
 
 
 def run(groundtruth: Path, cache: Path, show: Callable[[str], None]) -> Outcome:
-    found = [pair for name in (*SETS, *SHOWN) for pair in pairs(name, groundtruth / f"{name}.csv")]
+    found = _pairs_in(groundtruth, (*SETS, *SHOWN))
     changes, failed = _changes((pair for pair in found if pair.setting != _COMPILE), cache, show)
     judged = [change for change in changes if change.pair.before.data in SETS]
     within = sum(abs(change.error) <= WITHIN for change in judged)
@@ -131,7 +141,7 @@ def run(groundtruth: Path, cache: Path, show: Callable[[str], None]) -> Outcome:
 
 
 def run_compiled(groundtruth: Path, cache: Path, show: Callable[[str], None]) -> Outcome:
-    found = [pair for name in COMPILED_SETS for pair in pairs(name, groundtruth / f"{name}.csv")]
+    found = _pairs_in(groundtruth, COMPILED_SETS)
     changes, failed = _changes((pair for pair in found if pair.setting == _COMPILE), cache, show)
     signs = sum(change.has_right_sign for change in changes)
     sizes = sum(abs(change.error) <= COMPILED_WITHIN for change in changes)
