@@ -6,6 +6,7 @@ bytes of the parameters, L the number of blocks, B = P / L one block's; Adam's t
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from types import SimpleNamespace
 from typing import Any
@@ -187,6 +188,15 @@ def test_zero_1_and_2_keep_parameters_whole(stage: str) -> None:
     """The parameters, their fp32 shard, its two states, gradients, and the bucket they are reduced in."""
     answer = ask(stage)
     assert close(tensors(answer), P + P / RANKS + 2 * P / RANKS + P + BUCKET)
+
+
+@deepspeed
+def test_zero_where_deepspeed_was_loaded_before_on_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has chosen the CPU then, for which it would compile code."""
+    real_accelerator = importlib.import_module("deepspeed.accelerator.real_accelerator")
+    cpu_accelerator = importlib.import_module("deepspeed.accelerator.cpu_accelerator")
+    monkeypatch.setattr(real_accelerator, "ds_accelerator", cpu_accelerator.CPU_Accelerator())
+    assert close(tensors(ask("zero1")), P + P / RANKS + 2 * P / RANKS + P + BUCKET)
 
 
 @deepspeed

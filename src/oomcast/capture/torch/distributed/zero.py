@@ -35,6 +35,7 @@ class DeepSpeedSteps:
         assume: Callable[[str], None],
     ) -> DeepSpeedSteps:
         deepspeed = _import_deepspeed()
+        _choose_the_gpu(deepspeed)
         assume(f"{parallel}: DeepSpeed {deepspeed.__version__} with its defaults")
         if parallel.nvme:
             assume(
@@ -111,6 +112,14 @@ def deepspeed_configuration(workload: Workload, parallel: Parallel) -> dict[str,
     if half is not None:
         configuration[half] = {"enabled": True}
     return configuration
+
+
+def _choose_the_gpu(deepspeed: Any) -> None:
+    """DeepSpeed looks for a GPU once a process: where somebody asked it before the virtual one was there, it is on the
+    CPU, and compiles code for it. What was chosen stays so in this process, which is the job's own."""
+    from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+
+    deepspeed.accelerator.set_accelerator(CUDA_Accelerator())
 
 
 def _import_deepspeed() -> Any:
