@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from oomcast.estimation import Target
@@ -63,6 +64,8 @@ class Case:
     """For a run that is a training script: its command line."""
     rank: int | None = None
     """Of several GPUs, the one whose figure was published; none: every rank holds the same."""
+    packed: Path | None = None
+    """For a run that somebody packed with its Trace: the file."""
 
     @classmethod
     def of_script(cls, script: Script, **facts: Any) -> Case:

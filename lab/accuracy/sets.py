@@ -10,6 +10,8 @@ from oomcast.errors import BadInput, UnknownName
 
 from .adapter_rows import ADAPTER_SETS, read_adapter_rows
 from .cases import CaseSet
+from .contributed import NAME as CONTRIBUTED
+from .contributed import read_contributed
 from .fine_tuning import FINE_TUNING, read_fine_tuning
 from .gpumemnet_rows import read_cnn, read_mlp_step1, read_mlp_step2, read_transformer
 from .real_models import read_real_models
@@ -36,6 +38,7 @@ DATA_SETS: Mapping[str, Callable[[Path], CaseSet]] = {
     **{name: partial(read_several_gpus, name) for name in SEVERAL_GPUS_SETS},
     **{name: partial(read_titan_runs, name) for name in TITAN_SETS},
     **{name: partial(read_unbuilt, name) for name in UNBUILT},
+    CONTRIBUTED: read_contributed,
 }
 
 
@@ -47,9 +50,14 @@ def read_sets(folder: Path, names: Iterable[str] = ()) -> tuple[CaseSet, ...]:
     for name in wanted:
         if name not in DATA_SETS:
             raise UnknownName("data set", name, DATA_SETS)
-        if not (folder / f"{name}.csv").is_file():
-            raise BadInput(f"{str(folder)!r} has no {name}.csv.")
-    found = [name for name in wanted or DATA_SETS if (folder / f"{name}.csv").is_file()]
+        if not _place(folder, name).exists():
+            raise BadInput(f"{str(folder)!r} has no {_place(folder, name).name}.")
+    found = [name for name in wanted or DATA_SETS if _place(folder, name).exists()]
     if not found:
         raise BadInput(f"{str(folder)!r} holds no file of measurements such as {next(iter(DATA_SETS))}.csv.")
-    return tuple(DATA_SETS[name](folder / f"{name}.csv") for name in found)
+    return tuple(DATA_SETS[name](_place(folder, name)) for name in found)
+
+
+def _place(folder: Path, name: str) -> Path:
+    """A file of rows, or the folder of runs that were packed one by one."""
+    return folder / (name if name == CONTRIBUTED else f"{name}.csv")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from oomcast.capture import capture
 from oomcast.errors import OomcastError, UnreadableFile
+from oomcast.estimation import read_contribution
 from oomcast.files import cache_folder
 from oomcast.provenance import TRACE_ROOMS, source_digest
 from oomcast.spec import JobKind
@@ -58,7 +59,7 @@ class TraceCache:
         stem = self.folder / f"{trace_key(case)}-{capturing_code(case)}"
         started = time.perf_counter()
         try:
-            trace = capture(case.spec)
+            trace = capture(case.spec) if case.packed is None else read_contribution(case.packed).trace
         except OomcastError as error:
             seconds = time.perf_counter() - started
             _write_note(stem, case, seconds, str(error))
@@ -94,6 +95,8 @@ def trace_key(case: Case) -> str:
     spec, job = case.spec, case.workload.job
     named = repr(job.target) if job.kind is JobKind.OBJECT else job.reference
     decisive = [named, spec.workload.as_dict(), spec.place.as_dict(), _versions()]
+    if case.packed is not None:
+        decisive.append(hashlib.sha256(case.packed.read_bytes()).hexdigest())
     return hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

@@ -18,13 +18,14 @@ from . import moved as _moved
 
 if TYPE_CHECKING:
     from .advise import fit, plan, rank_gpus, what_to_change
-    from .estimation import Estimate, calibrate, estimate, run
+    from .estimation import Estimate, calibrate, contribute, estimate, run
     from .virtual import virtual_gpu
 
 __all__ = [
     "Estimate",
     "__version__",
     "calibrate",
+    "contribute",
     "estimate",
     "fit",
     "plan",
@@ -43,6 +44,7 @@ _HOMES = {
     "what_to_change": ".advise",
     "Estimate": ".estimation",
     "calibrate": ".estimation",
+    "contribute": ".estimation",
     "estimate": ".estimation",
     "run": ".estimation",
     "virtual_gpu": ".virtual",

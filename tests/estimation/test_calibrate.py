@@ -71,7 +71,7 @@ def framework_is_warm() -> None:
 
 @pytest.fixture(autouse=True)
 def captures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in ("calibrating", "simulator"):
+    for room in ("measuring", "simulator"):
         monkeypatch.setattr(f"oomcast.estimation.{room}.capture", capture_once)
 
 

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from ..errors import BadInput, OomcastError, UnknownName
-from .job_options import add_job_options, given_options
+from .job_options import add_job_options
+from .measured_options import add_measured_options, measured_options, options_of_run
 from .terminal import print_json, print_line, terminal, working
 
 __all__ = ["add_to"]
@@ -29,11 +30,7 @@ def add_to(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_job_options(parser, required=False, without=("calibration", "use_calibration"))
-    measured = parser.add_argument_group("what was measured, exactly one")
-    measured.add_argument("--nvidia-smi", metavar="SIZE", help="what nvidia-smi shows for the process; a number is MiB")
-    measured.add_argument("--snapshot", metavar="FILE", help="of torch.cuda.memory._dump_snapshot(), or its JSON form")
-    measured.add_argument("--memory-stats", metavar="FILE", help="JSON of torch.cuda.memory_stats()")
-    measured.add_argument("--run", dest="real_run", action="store_true", help="run the job now, on this machine's GPU")
+    add_measured_options(parser)
     kept = parser.add_argument_group("what is kept")
     kept.add_argument("--output", metavar="FILE", help="keep it in this file, to share it by estimate --calibration")
     kept.add_argument("--list", action="store_true", help="list the calibrations that are kept")
@@ -56,15 +53,7 @@ def run(options: argparse.Namespace) -> int:
         return _remove(options.remove)
     if options.undo:
         return _undo(options.undo)
-    wanted = given_options(options)
-    for name, value in (
-        ("JOB", options.job),
-        ("--batch-size", wanted.get("batch_size")),
-        ("--device", wanted.get("device")),
-    ):
-        if value is None:
-            raise BadInput(f"a calibration needs {name}; see oomcast calibrate --help.")
-    return _calibrate(options, wanted)
+    return _calibrate(options, options_of_run(options, "a calibration", "oomcast calibrate"))
 
 
 def _calibrate(options: argparse.Namespace, wanted: dict[str, Any]) -> int:
@@ -72,15 +61,7 @@ def _calibrate(options: argparse.Namespace, wanted: dict[str, Any]) -> int:
     from ..report import calibration_change_as_json, render_calibration_change
 
     with working(f"Comparing {options.job} with its estimate on a virtual {options.device} …"):
-        change = calibrate(
-            options.job,
-            nvidia_smi=options.nvidia_smi,
-            snapshot=options.snapshot,
-            memory_stats=options.memory_stats,
-            run=options.real_run,
-            output=options.output,
-            **wanted,
-        )
+        change = calibrate(options.job, **measured_options(options), output=options.output, **wanted)
     if options.json:
         print_json(calibration_change_as_json(change))
     else:

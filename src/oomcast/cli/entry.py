@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "gpus": "the smallest and the cheapest GPU that is enough",
     "advise": "what to change so that a job fits",
     "calibrate": "learn from one real run what an environment adds on a GPU",
+    "contribute": "pack a measured run into a file that can be given away",
     "pack": "which jobs can share which GPU",
     "serve": "a page to play with and a service to ask",
     "replay": "a recorded CUDA memory snapshot through the simulated allocator",

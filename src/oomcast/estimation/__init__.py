@@ -16,6 +16,7 @@ from .calibration import (
     undo_calibration,
     write_calibration,
 )
+from .contribution import Contribution, contribute, read_contribution
 from .estimating import ACCEPTED_RISK, estimate_trace
 from .estimators import Estimator, NoOptions, estimate, estimate_spec, estimator_names, find_estimator
 from .interval import (
@@ -41,6 +42,7 @@ __all__ = [
     "Calibration",
     "CalibrationChange",
     "Constants",
+    "Contribution",
     "Estimate",
     "Estimator",
     "GroupCoverage",
@@ -62,6 +64,7 @@ __all__ = [
     "calibration_path",
     "calibrations_folder",
     "constants_of",
+    "contribute",
     "estimate",
     "estimate_rank",
     "estimate_spec",
@@ -77,6 +80,7 @@ __all__ = [
     "leave_group_out",
     "load_interval",
     "read_calibration",
+    "read_contribution",
     "remove_calibrations",
     "run",
     "target_of",

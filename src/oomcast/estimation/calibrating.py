@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..capture import capture
-from ..devices import Gpu, context_figure, largest_context
+from ..devices import context_figure, largest_context
 from ..errors import BadInput
 from ..simulate import Timeline
 from ..spec import DESCRIPTIONS, Spec, takes_options
@@ -19,8 +17,8 @@ from ..units import GiB, MiB, format_bytes
 from .answer import Estimate
 from .calibration import Calibration, Constants, MeasuredRun, calibration_for, calibration_path, write_calibration
 from .estimating import estimate_trace
-from .readings import Reading, from_memory_stats, from_nvidia_smi, from_snapshot
-from .real_run import run_on_this_gpu
+from .measuring import Measurement, captured_beside, target_of_run
+from .readings import Reading
 from .simulation import Simulation, constants_of
 from .target import Target
 
@@ -71,26 +69,14 @@ def calibrate(
     configuration folder, or in the file `output`; several calibrations of one GPU and environment combine. The other
     options are those of `oomcast.estimate`.
     """
-    sources = _sources(nvidia_smi, snapshot, memory_stats, run)
-    if len(sources) != 1:
-        raise BadInput(
-            "a calibration needs exactly one of --nvidia-smi, --snapshot, --memory-stats and --run, not "
-            + (" and ".join(sources) if sources else "none")
-            + "."
-        )
+    measurement = Measurement(nvidia_smi, snapshot, memory_stats, run)
     spec = Spec.read(job, batch_size=batch_size, device=device, **{**options, "use_calibration": False})
-    if spec.place.environment is None and not run:
-        raise BadInput("a calibration needs --environment, the software that the run had, like torch-2.8-cu128.")
-    target = Target.of(spec.place)
-    if not target.stack.supports(target.gpu):
-        raise BadInput(f"the environment {target.stack.name} does not run on a {target.gpu.name}; give the run's own.")
+    target = target_of_run(spec, measurement, "a calibration")
     path = Path(output) if output is not None else calibration_path(target.gpu.name, target.stack.name)
     # What is kept already must be readable and of the same kind before anything is measured or changed.
     known = calibration_for(target.gpu, target.stack, path) if path.exists() else None
-    reading = _reading(nvidia_smi, snapshot, memory_stats, lambda: run_on_this_gpu(spec, target), target)
-    if reading.settings is not None and spec.place.alloc_conf is None:
-        target = Target.of(spec.place, settings=reading.settings)
-    trace = capture(spec)
+    job_run = captured_beside(spec, target, measurement)
+    reading, target, trace = job_run.reading, job_run.target, job_run.trace
     simulation = Simulation(trace, target)
     timeline = simulation.run()
     check_reading(reading, timeline, target)
@@ -121,42 +107,6 @@ def calibrate(
     )
     write_calibration(calibration, path)
     return change
-
-
-def _sources(*values: Any) -> list[str]:
-    """The flags of what was given."""
-    names = ("--nvidia-smi", "--snapshot", "--memory-stats", "--run")
-    return [name for name, value in zip(names, values, strict=True) if value is not None and value is not False]
-
-
-def _reading(
-    nvidia_smi: str | int | None,
-    snapshot: str | os.PathLike[str] | None,
-    memory_stats: str | os.PathLike[str] | None,
-    run: Callable[[], Reading],
-    target: Target,
-) -> Reading:
-    if nvidia_smi is not None:
-        reading = from_nvidia_smi(nvidia_smi)
-    elif snapshot is not None:
-        reading = from_snapshot(snapshot)
-    elif memory_stats is not None:
-        reading = from_memory_stats(memory_stats, target.gpu)
-    else:
-        reading = run()
-    _check_size(reading, target.gpu)
-    return reading
-
-
-def _check_size(reading: Reading, gpu: Gpu) -> None:
-    """What no GPU of that kind can hold was read elsewhere, or in another unit."""
-    most = max(gpu.total_memory, round(gpu.memory_gib * GiB))
-    for what, value in (("a total of", reading.device_total), ("reserved", reading.reserved)):
-        if value is not None and value > most:
-            raise BadInput(
-                f"{what} {format_bytes(value)} is more than the {format_bytes(most)} of a {gpu.name}: "
-                "it is from another GPU, or in another unit (a plain number is MiB)."
-            )
 
 
 def check_reading(reading: Reading, timeline: Timeline, target: Target) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ..moved import REPORTS_OF_METHODS
 from .as_json import calibration_as_json, calibration_change_as_json, estimate_as_json, replay_as_json
 from .calibration_text import render_calibration, render_calibration_change, render_calibrations
+from .contribution_text import contribution_as_json, render_contribution
 from .diff import Change, Difference, Held, Side, compare, read_side
 from .diff_text import difference_as_json, difference_html, render_difference
 from .estimate_text import render_devices, render_estimate, render_replay
@@ -22,6 +23,7 @@ __all__ = [
     "calibration_as_json",
     "calibration_change_as_json",
     "compare",
+    "contribution_as_json",
     "difference_as_json",
     "difference_html",
     "draw_estimate",
@@ -32,6 +34,7 @@ __all__ = [
     "render_calibration",
     "render_calibration_change",
     "render_calibrations",
+    "render_contribution",
     "render_devices",
     "render_difference",
     "render_estimate",

@@ -52,6 +52,8 @@ class Kind(ABC):
 
     words: str
     """What is expected, for the sentence that refuses something else."""
+    is_closed = False
+    """Whether its values are numbers and words of ours alone, in which nobody can name anything of their own."""
 
     @abstractmethod
     def read(self, value: Any) -> Any:
@@ -78,6 +80,7 @@ class Whole(Kind):
     """A whole number that is not below `least`."""
 
     words = "a whole number"
+    is_closed = True
 
     def __init__(self, what: str, least: int = 1) -> None:
         self.what, self.least = what, least
@@ -103,6 +106,7 @@ class Number(Kind):
     """A finite number above 0, and at most `most`."""
 
     words = "a number"
+    is_closed = True
 
     def __init__(self, what: str, most: float = math.inf, unit: str = "") -> None:
         self.what, self.most, self.unit = what, most, unit
@@ -130,6 +134,7 @@ class Switch(Kind):
     """True or false."""
 
     words = "true or false"
+    is_closed = True
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -162,6 +167,7 @@ class Size(Kind):
     """Bytes: a whole number, or a text such as `8GiB`."""
 
     words = "a size such as '8GiB' or a number of bytes"
+    is_closed = True
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -182,6 +188,7 @@ class OneOf(Kind):
     """One of some names; upper case and underscores are taken as people write them."""
 
     words = "a text"
+    is_closed = True
 
     def __init__(
         self, what: str, names: type[Enum] | tuple[str, ...], spellings: Mapping[str, str] | None = None

@@ -240,6 +240,7 @@ class ParallelText(Kind):
     """What `Parallel.parse` reads; JSON and TOML hold the text."""
 
     words = "a layout such as fsdp2,tp=2"
+    is_closed = True
 
     def read(self, value: Any) -> Parallel:
         if isinstance(value, Parallel):

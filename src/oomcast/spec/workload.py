@@ -77,6 +77,7 @@ COMPILED: tuple[str, ...] = ("model", "blocks")
 
 class _Extents(Kind):
     words = "a shape such as 3x224x224"
+    is_closed = True
 
     def read(self, value: Any) -> tuple[int, ...]:
         extents = parse_input_shape(value) if isinstance(value, str) else value

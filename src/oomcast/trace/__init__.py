@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .builder import TraceBuilder, peak_of
 from .file import TRACE_VERSION, read_trace, trace_from_bytes, trace_to_bytes, write_trace
+from .nameless import family_of, without_names
 from .promises import BrokenTrace, verify
 from .record import (
     Allocation,
@@ -38,10 +39,12 @@ __all__ = [
     "ScriptRun",
     "Trace",
     "TraceBuilder",
+    "family_of",
     "peak_of",
     "read_trace",
     "trace_from_bytes",
     "trace_to_bytes",
     "verify",
+    "without_names",
     "write_trace",
 ]
