@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from oomcast.devices import Exchange, RankGroup, all_gpus, find_gpu, find_stack, nccl_figure, nccl_version
+from oomcast.devices import (
+    Exchange,
+    RankGroup,
+    all_gpus,
+    find_gpu,
+    find_stack,
+    nccl_figure,
+    nccl_in_words,
+    nccl_version,
+)
 from oomcast.devices.nccl_data import nccl_data
 from oomcast.units import MiB
 
@@ -99,6 +108,12 @@ def test_bounds_hold_the_usual_figure_whatever_the_group() -> None:
                 for done in Exchange:
                     figure = nccl_figure(gpu, version, [RankGroup(size, nodes, frozenset({done}), near_peers=0)])
                     assert 0 <= figure.low <= figure.typical <= figure.high, (gpu.name, version, size, nodes, done)
+
+
+def test_a_range_is_told_only_where_there_is_one() -> None:
+    sure, unsure = (nccl_figure(gpu, NEW, [RankGroup(2, 1, SUMS)]) for gpu in (A100, H100))
+    assert nccl_in_words(sure, NEW).endswith("takes 288 MiB for its buffers")
+    assert "288 MiB for its buffers, 192 to 288 MiB by" in nccl_in_words(unsure, NEW)
 
 
 def test_the_release_follows_the_stack() -> None:

@@ -283,8 +283,8 @@ class _Buffers:
 
 def nccl_in_words(figure: NcclFigure, version: tuple[int, int]) -> str:
     """One sentence for those who read an answer."""
+    takes = f"NCCL {version[0]}.{version[1]} takes {figure.typical // MiB} MiB for its buffers"
+    if figure.low == figure.high:
+        return takes
     between = f"{figure.low // MiB} to {figure.high // MiB} MiB"
-    return (
-        f"NCCL {version[0]}.{version[1]} takes {figure.typical // MiB} MiB for its buffers, {between} by the channels "
-        "that it finds on the machine and by the algorithms that it chooses"
-    )
+    return f"{takes}, {between} by the channels that it finds on the machine and by the algorithms that it chooses"
