@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import BadInput
 
-__all__ = ["connect", "ray_module"]
+__all__ = ["check_engine", "connect", "ray_module"]
 
 
 def ray_module() -> Any:
@@ -29,6 +29,13 @@ def connect(address: str | None) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise BadInput(f"cannot reach the Ray cluster at {address!r}: {reason}.") from error
+
+
+def check_engine(name: str) -> None:
+    """Raises BadInput where captures are to be made on a cluster that cannot be reached from here."""
+    if name != "local":
+        ray_module()
+        _check_reachable(name)
 
 
 def _check_reachable(address: str | None) -> None:

@@ -12,15 +12,15 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput, UnreadableFile
 from ..provenance import TRACE_ROOMS, library_versions, source_digest
 from ..spec import JobKind, Spec, Workload
 from ..trace import Trace, trace_from_bytes, trace_to_bytes
 from ..zoo import find_public_model
+from .data_files import data_files, names_in
 from .engines import OF_THIS_PROCESS
 from .frameworks import guess_framework
 
@@ -55,7 +55,7 @@ class InMemory:
 def key_of(spec: Spec) -> str:
     """The same for the same question to the same software."""
     workload = spec.workload.as_dict()
-    files = [_digest(path) for path in _data_files(workload)]
+    files = [_digest(path) for path in data_files(workload)]
     told = [workload, spec.place.as_dict(), source_digest(*TRACE_ROOMS), library_versions(), sys.version, files]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
@@ -66,30 +66,6 @@ def _digest(path: Path) -> str:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
-
-
-def _data_files(workload: Mapping[str, Any]) -> list[Path]:
-    return [Path(text) for text in _names(workload) if os.path.isfile(text)]
-
-
-def _names(workload: Mapping[str, Any]) -> Iterator[str]:
-    """Whatever may name a file: each text as it is, and without its kind, as in `hf:config.json`."""
-    for text in _texts(workload):
-        yield text
-        if ":" in text:
-            yield text.partition(":")[2]
-
-
-def _texts(plain: Any) -> Iterator[str]:
-    """All that a plain value says, in an order of its own."""
-    if isinstance(plain, str):
-        yield plain
-    elif isinstance(plain, dict):
-        for name in sorted(plain):
-            yield from _texts(plain[name])
-    elif isinstance(plain, (list, tuple)):
-        for item in plain:
-            yield from _texts(item)
 
 
 def stored_in(where: str | None, spec: Spec) -> InStore | None:
@@ -104,7 +80,7 @@ def stored_in(where: str | None, spec: Spec) -> InStore | None:
         )
     if guess_framework(spec.workload) != "torch":
         raise BadInput("--store keeps answers for PyTorch jobs only; leave it out.")
-    for text in _names(spec.workload.as_dict()):
+    for text in names_in(spec.workload.as_dict()):
         if text and os.path.isdir(text):
             raise BadInput(f"--store keeps no answers that read a folder such as {text}; name the files in it.")
     for name in _hub_names(spec.workload):

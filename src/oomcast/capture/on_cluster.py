@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..cluster import connect, ray_module
@@ -14,9 +16,13 @@ from ..provenance import TRACE_ROOMS, library_versions, source_digest
 from ..spec import JobKind, Spec
 from ..trace import Trace, trace_to_bytes
 from .client import capture_here, trace_of
+from .data_files import data_files, names_in
 from .messages import Answer
 
 __all__ = ["ClusterEngine", "captured_there"]
+
+_MOST_SENT = 16 << 20
+"""Bytes of data files that go to another machine with a question."""
 
 
 class ClusterEngine:
@@ -59,37 +65,53 @@ class ClusterEngine:
                     self._ray.cancel(self._begun.pop(spec), force=True)
 
     def _ask(self, spec: Spec) -> Any:
-        # Paths start from the caller's folder; a name needs none, and the machine need not have it.
-        folder = os.getcwd() if _names_files(spec) else None
+        files = _files_to_send(spec)
+        # Other paths start from the caller's folder; a name needs none, and the machine need not have it.
+        folder = os.getcwd() if files is None else None
         remote = self._ray.remote(captured_there).options(num_cpus=1, max_retries=2)
-        return remote.remote(spec.as_dict(), folder, source_digest(*TRACE_ROOMS), library_versions())
+        return remote.remote(spec.as_dict(), folder, files or {}, source_digest(*TRACE_ROOMS), library_versions())
 
 
-def _names_files(spec: Spec) -> bool:
-    workload = spec.workload
-    is_file = workload.job.kind in (JobKind.FILE, JobKind.CONFIG)
-    return is_file or os.path.exists(workload.job.name) or bool(workload.configs)
+def _files_to_send(spec: Spec) -> dict[str, bytes] | None:
+    """The content of the data files that a job names in the current folder, if it reads no others."""
+    workload = spec.workload.as_dict()
+    if spec.workload.job.kind is JobKind.FILE or any(text and os.path.isdir(text) for text in names_in(workload)):
+        return None
+    named = data_files(workload)
+    if any(path.name != str(path) for path in named) or sum(path.stat().st_size for path in named) > _MOST_SENT:
+        return None
+    return {path.name: path.read_bytes() for path in named}
 
 
-def captured_there(plain: dict[str, Any], folder: str | None, digest: str, versions: Mapping[str, str]) -> bytes:
+def captured_there(
+    plain: dict[str, Any], folder: str | None, files: Mapping[str, bytes], digest: str, versions: Mapping[str, str]
+) -> bytes:
     """On a machine of the cluster: an Answer in bytes, which no version of the types is needed for."""
-
     try:
         _check_software(digest, versions)
-        _enter(folder)
-        return Answer(payload=trace_to_bytes(capture_here(Spec.from_dict(plain)))).to_bytes()
+        with _within(folder, files):
+            return Answer(payload=trace_to_bytes(capture_here(Spec.from_dict(plain)))).to_bytes()
     except OomcastError as error:
         return Answer.of_error(error).to_bytes()
 
 
-def _enter(folder: str | None) -> None:
-    if folder is not None:
+@contextlib.contextmanager
+def _within(folder: str | None, files: Mapping[str, bytes]) -> Iterator[None]:
+    """In the caller's folder, or in one that has the caller's files."""
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="oomcast-cluster-") as own:
+        for name, content in files.items():
+            (Path(own) / name).write_bytes(content)
         try:
-            os.chdir(folder)
+            os.chdir(own if folder is None else folder)
         except OSError:
             raise BadInput(
                 f"a machine of the Ray cluster has no folder {folder}; share it, or name a model instead of a file."
             ) from None
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 def _check_software(digest: str, versions: Mapping[str, str]) -> None:

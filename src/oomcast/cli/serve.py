@@ -35,6 +35,12 @@ def add_to(commands: Any) -> None:
         "--time-limit", type=float, default=300.0, metavar="S", help="seconds a question (default: 300)"
     )
     parser.add_argument("--memory-limit", default="8GiB", metavar="SIZE", help="host memory a question (default: 8GiB)")
+    parser.add_argument(
+        "--engine",
+        default="local",
+        metavar="ENGINE",
+        help="where captures are made: local, ray, or the address of a Ray cluster (default: local)",
+    )
     parser.add_argument("--no-browser", action="store_true", help="open no browser")
     parser.set_defaults(run=run)
 
@@ -57,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
         workers=options.workers,
         time_limit=options.time_limit,
         memory_limit=parse_bytes(options.memory_limit),
+        engine=options.engine,
         browser=not options.no_browser,
     )
     return serve(settings)

@@ -37,7 +37,8 @@ class Content(NamedTuple):
 
 def answer(question: Question, limits: Limits) -> Content:
     """Raises OomcastError; the files of the question lie in the current folder."""
-    options = {"time_limit": limits.seconds, "memory_limit": limits.memory, **question.options}
+    allowed = {"time_limit": limits.seconds, "memory_limit": limits.memory, "engine": limits.engine}
+    options = {**allowed, **question.options}
     if question.kind == "gpus":
         options.pop("device", None)
         check_spec(Spec.read(question.job, **{**options, "device": "a100-40gb"}))

@@ -81,6 +81,8 @@ class Limits:
     seconds: float = 300.0
     memory: int = 8 << 30
     """Bytes of host memory, of the capture as of the worker."""
+    engine: str = "local"
+    """Where captures are made."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cluster import check_engine
 from ..errors import BadInput, OomcastError
 from ..files import cache_folder
+from ..spec import Effort
 from ..units import format_bytes
 from .gate import LOOPBACK, Guards
 from .questions import Limits
@@ -38,9 +40,12 @@ class Settings:
     workers: int = 1
     time_limit: float = 300.0
     memory_limit: int = 8 << 30
+    engine: str = "local"
+    """Where captures are made: on this machine, or on a Ray cluster (`oomcast.spec.Effort`)."""
     browser: bool = True
 
     def __post_init__(self) -> None:
+        check_engine(Effort(engine=self.engine).engine)
         if not 0 <= self.port <= 65535:
             raise BadInput(f"the port must be from 0 to 65535, not {self.port}.")
         if self.workers < 1:
@@ -76,7 +81,7 @@ def serve(settings: Settings) -> int:
     listening = _socket(settings)
     try:
         store = Store(_store_place(settings))
-        limits = Limits(settings.time_limit, settings.memory_limit)
+        limits = Limits(settings.time_limit, settings.memory_limit, settings.engine)
         app = make_app(store, limits, settings.workers, settings.guards)
         config = uvicorn.Config(
             app,

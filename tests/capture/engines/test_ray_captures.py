@@ -74,7 +74,7 @@ def test_other_software_on_a_machine_is_refused(tmp_path: Path, monkeypatch: pyt
         (None, digest, {"torch": "1.0"}, "has torch .* and this one 1.0; install the same"),
         (str(tmp_path / "nowhere"), digest, {}, "has no folder .*nowhere; share it"),
     ):
-        answer = Answer.from_bytes(captured_there(plain, folder, known, versions))
+        answer = Answer.from_bytes(captured_there(plain, folder, {}, known, versions))
         assert answer is not None
         assert answer.error == "BadInput"
         with pytest.raises(BadInput, match=said):
