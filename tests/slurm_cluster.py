@@ -48,8 +48,8 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @contextmanager
-def running_slurm(folder: Path) -> Iterator[Path]:
-    """With SLURM_CONF set, so that sbatch and the others find it."""
+def running_slurm(folder: Path, job_submit: str | None = None) -> Iterator[Path]:
+    """With SLURM_CONF set, so that sbatch and the others find it. `job_submit`: a script of Lua that it asks."""
     (munge := folder / "munge").mkdir(mode=0o700)
     for name in ("state", "spool"):
         (folder / name).mkdir()
@@ -58,7 +58,11 @@ def running_slurm(folder: Path) -> Iterator[Path]:
     host = socket.gethostname().split(".")[0]
     configuration = folder / "slurm.conf"
     (folder / "gres.conf").write_text("Name=gpu Type=tiny File=/dev/null\nName=gpu Type=rtx3090 File=/dev/zero\n")
-    configuration.write_text(CONFIGURATION.format(host=host, folder=folder, ports=_free_ports(2)))
+    content = CONFIGURATION.format(host=host, folder=folder, ports=_free_ports(2))
+    if job_submit is not None:
+        (folder / "job_submit.lua").write_text(job_submit)
+        content += "JobSubmitPlugins=lua\n"
+    configuration.write_text(content)
     files = [f"--{name}-file={munge / name}" for name in ("key", "pid", "log", "seed")]
     commands = [
         ["munged", "--foreground", "--force", f"--socket={munge / 'socket'}", *files],

@@ -108,6 +108,49 @@ def test_a_review_reads_the_gpu_of_the_pod() -> None:
         read_review(review('{"job": "zoo:mlp"}', product="Toaster"))
 
 
+def ray_review(kind: str, annotated: str, replicas: int = 2, gpus: int = 4) -> dict[str, Any]:
+    """As Kubernetes sends it for a resource of KubeRay; the head has no GPU."""
+    told = {"annotations": {"oomcast/job": '{"job": "zoo:mlp", "parallel": "fsdp2"}'}}
+
+    def template(count: int) -> dict[str, Any]:
+        limits = {"limits": {"nvidia.com/gpu": str(count)} if count else {"cpu": "2"}}
+        spec = {
+            "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            "containers": [{"resources": limits}],
+        }
+        return {"metadata": told if annotated == "workers" and count else {}, "spec": spec}
+
+    cluster: dict[str, Any] = {
+        "headGroupSpec": {"template": template(0)},
+        "workerGroupSpecs": [
+            {"groupName": "data", "replicas": 9, "template": template(0)},
+            {"groupName": "training", "replicas": replicas, "template": template(gpus)},
+        ],
+    }
+    within = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+    spec = {within[kind]: cluster} if kind in within else cluster
+    resource = {"kind": kind, "metadata": told if annotated == "cluster" else {}, "spec": spec}
+    request = {"uid": "u-2", "kind": {"kind": kind}, "object": resource}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+@pytest.mark.parametrize("annotated", ["workers", "cluster"])
+def test_a_ray_cluster_is_its_workers(kind: str, annotated: str) -> None:
+    asked = {"job": "zoo:mlp", "parallel": "fsdp2"}
+    assert read_review(ray_review(kind, annotated)).asked == {**asked, "device": "2x4xh100-80gb"}
+    assert read_review(ray_review(kind, annotated, replicas=2, gpus=1)).asked == {**asked, "device": "2x1xh100-80gb"}
+    assert read_review(ray_review(kind, annotated, replicas=1, gpus=1)).asked == {**asked, "device": "h100-80gb"}
+    assert read_review(ray_review(kind, "nobody")).asked is None
+
+
+def test_a_pod_of_a_ray_cluster_is_not_asked_about_alone() -> None:
+    pod = review('{"job": "zoo:mlp"}')
+    assert read_review(pod).asked is not None
+    pod["request"]["object"]["metadata"] = {"labels": {"ray.io/cluster": "train"}}
+    assert read_review(pod).asked is None
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"job": "job.py"}, "code"),
     ({"job": "/etc/passwd"}, "no paths"),

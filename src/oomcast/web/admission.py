@@ -1,7 +1,9 @@
 """Kubernetes asks before it admits a pod: an AdmissionReview comes in, and goes out with the verdict.
 
 A pod says what it trains in the annotation `oomcast/job`: the JSON of a question, like
-`{"job": "zoo:resnet50", "batch_size": 64}`. Its GPU is the node selector that NVIDIA's feature discovery sets.
+`{"job": "zoo:resnet50", "batch_size": 64}`. Its GPU is the node selector that NVIDIA's feature discovery sets. Of a Ray
+cluster (KubeRay's RayCluster, RayJob, RayService) the workers are looked at, each pod as a node; the annotation may be
+theirs or the cluster's.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ __all__ = ["ANNOTATION", "Review", "judged", "read_review", "reviewed"]
 
 ANNOTATION = "oomcast/job"
 _PRODUCT, _GPUS = "nvidia.com/gpu.product", "nvidia.com/gpu"
+_OF_RAY = "ray.io/cluster"
+"""KubeRay's label on the pods that it makes."""
 
 
 class Review(NamedTuple):
@@ -31,14 +35,34 @@ def read_review(given: Any) -> Review:
     uid = _object(request).get("uid")
     if not isinstance(uid, str) or not uid:
         raise BadInput("this is no AdmissionReview of Kubernetes: its request has no uid.")
-    pod = _object(_object(request).get("object"))
-    template = _object(_object(pod.get("spec")).get("template"))  # of a Job, a Deployment …
-    pod = template or pod
-    text = _object(_object(pod.get("metadata")).get("annotations")).get(ANNOTATION)
-    return Review(uid, None if text is None else _question(text, _object(pod.get("spec"))))
+    told = _object(_object(request).get("object"))
+    if _OF_RAY in _object(_object(told.get("metadata")).get("labels")):
+        return Review(uid, None)  # a pod of a cluster that was looked at as a whole
+    pod, copies = _pod(told)
+    text = _annotation(pod)
+    if text is None:
+        text = _annotation(told)
+    return Review(uid, None if text is None else _question(text, _object(pod.get("spec")), copies))
 
 
-def _question(text: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _pod(told: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The pod that works on GPUs, and how many there are of it: of a Ray cluster its workers."""
+    spec = _object(told.get("spec"))
+    cluster = _object(spec.get("rayClusterSpec") or spec.get("rayClusterConfig")) or spec  # of a RayJob, a RayService
+    groups = cluster.get("workerGroupSpecs")
+    for group in map(_object, groups if isinstance(groups, list) else ()):
+        template = _object(group.get("template"))
+        if _gpus(_object(template.get("spec"))):
+            replicas = group.get("replicas", 1)
+            return template, replicas if type(replicas) is int and replicas > 0 else 1
+    return _object(spec.get("template")) or dict(told), 1  # the template of a Job, a Deployment …
+
+
+def _annotation(described: Mapping[str, Any]) -> Any:
+    return _object(_object(described.get("metadata")).get("annotations")).get(ANNOTATION)
+
+
+def _question(text: Any, spec: Mapping[str, Any], copies: int) -> dict[str, Any]:
     asked = read_json(text.encode()) if isinstance(text, str) else None
     if not isinstance(asked, dict):
         raise BadInput(f'the annotation {ANNOTATION} must be like {{"job": "zoo:resnet50", "batch_size": 64}}.')
@@ -47,7 +71,8 @@ def _question(text: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(product, str):
             raise BadInput(f"the pod names no GPU: give the node selector {_PRODUCT}, or a device in {ANNOTATION}.")
         gpu, count = find_gpu(product).name, _gpus(spec)
-        asked["device"] = f"{count}x{gpu}" if count > 1 else gpu
+        each = f"{count}x{gpu}" if count > 1 or copies > 1 else gpu
+        asked["device"] = f"{copies}x{each}" if copies > 1 else each
     return asked
 
 
