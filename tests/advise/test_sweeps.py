@@ -21,6 +21,33 @@ def test_values_that_the_job_does_not_take_are_absent() -> None:
     assert (between.device_total, between.low, between.high) == (captured.device_total, captured.low, captured.high)
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp2", "fsdp2,tp=2"])
+def test_values_between_captures_on_several_gpus_are_those_of_captures(parallel: str) -> None:
+    asked = {
+        "device": "4xa100-40gb",
+        "parallel": parallel,
+        "seq_len": 64,
+        "blocks": 2,
+        "steps": 2,
+        "precision": "amp-bf16",
+    }
+    swept = sweep("zoo:llama-3-8b", batch_size=4, values=(2, 3, 4, 8, 12, 16), **asked)
+    between = {point.value: point for point in swept.points if not point.captured}
+    assert set(between) == {3, 8, 12}
+    captured = oomcast.estimate("zoo:llama-3-8b", batch_size=12, **asked)
+    for name in ("peak_allocated", "peak_reserved", "device_total", "low", "high", "p_oom"):
+        assert getattr(between[12], name) == getattr(captured, name)
+    assert captured.breakdown["communication"] > 0
+
+
+def test_a_map_on_several_gpus() -> None:
+    asked = {"device": "8xt4", "parallel": "fsdp2", "blocks": 1, "steps": 1}
+    found = memory_map("zoo:bert-base", parameter="seq-len", batch_size=4, seq_len=128, **asked)
+    inner = next(cell for cell in found.cells if not cell.captured)
+    whole = oomcast.estimate("zoo:bert-base", batch_size=inner.batch_size, seq_len=inner.size, **asked)
+    assert inner.device_total == whole.device_total
+
+
 def test_a_map_has_a_cell_for_each_pair_and_captures_at_its_corners() -> None:
     found = memory_map("zoo:lstm-lm", device="t4", parameter="seq-len", batch_size=4, seq_len=64, steps=1)
     sizes, batches = {cell.size for cell in found.cells}, {cell.batch_size for cell in found.cells}
@@ -30,8 +57,10 @@ def test_a_map_has_a_cell_for_each_pair_and_captures_at_its_corners() -> None:
 
 
 def test_what_cannot_be_swept_is_said() -> None:
-    with pytest.raises(BadInput, match="several GPUs"):
+    with pytest.raises(BadInput, match="does not say how it uses them"):
         sweep("zoo:mlp", device="2xt4", batch_size=2)
+    with pytest.raises(BadInput, match="GPUs of a pipeline hold different things"):
+        sweep("zoo:llama-2-7b", device="2xt4", batch_size=2, seq_len=64, parallel="pp=2")
     with pytest.raises(BadInput, match="no slider"):
         sweep("zoo:mlp", device="t4", parameter="accumulation", batch_size=2)
     with pytest.raises(BadInput, match="one side"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..capture import capture
 from ..errors import BadInput, TookTooLong
-from ..estimation import Estimate, estimate_trace, target_of
+from ..estimation import Estimate, estimate_rank, kinds_of_ranks, target_of
 from ..spec import DESCRIPTIONS, Spec, Workload, takes_options
 from ..trace import Trace
 from .parameters import find_parameter
@@ -100,8 +100,7 @@ def sweep(
 ) -> Sweep:
     """The job's memory at each of the values, from three captures: of the smallest, of the largest, and of the job's
     own value. `parameter` is `batch-size`, `seq-len` or `input-size`."""
-    spec = Spec.read(job, device=device, **options)
-    _check_one_gpu(spec)
+    spec = _one_rank(Spec.read(job, device=device, **options))
     wanted = find_parameter(parameter, spec.workload, 1)
     stops = sorted(set(stops_of(parameter) if values is None else values))
     own = _own_value(parameter, spec.workload)
@@ -109,7 +108,7 @@ def sweep(
     target = target_of(spec)
     first, last = min(family.captured), max(family.captured)
     shown = sorted({*(value for value in stops if first <= value <= last), *family.captured})
-    points = tuple(_point(value, value in family, estimate_trace(family.at(value), target)) for value in shown)
+    points = tuple(_point(value, value in family, estimate_rank(spec, family.at(value))) for value in shown)
     return Sweep(
         spec.workload.job.reference,
         parameter,
@@ -124,8 +123,7 @@ def sweep(
 def memory_map(job: Any, *, device: str, parameter: str, **options: Any) -> Map:
     """Which batch sizes fit with which sequence lengths (`seq-len`) or image sizes (`input-size`): around the job's own
     values, from three captures at each of two batch sizes."""
-    spec = Spec.read(job, device=device, **options)
-    _check_one_gpu(spec)
+    spec = _one_rank(Spec.read(job, device=device, **options))
     if parameter == "batch-size":
         raise BadInput("a map has the batch size on one side; the other is seq-len or input-size.")
     sizes = _around(stops_of(parameter), _own_value(parameter, spec.workload))
@@ -157,15 +155,22 @@ def memory_map(job: Any, *, device: str, parameter: str, **options: Any) -> Map:
                 "between captures; there is no map of it."
             )
         for batch in [value for value in batches if low <= value <= high]:
-            found = estimate_trace(family.at(batch), target)
+            found = estimate_rank(spec, family.at(batch))
             captured = batch in by_batch and size in by_batch[batch]
             cells.append(Cell(batch, size, found.device_total, found.p_oom, found.verdict.value, captured))
     return Map(spec.workload.job.reference, parameter, target.gpu.name, target.gpu.usable_memory, tuple(cells))
 
 
-def _check_one_gpu(spec: Spec) -> None:
-    if spec.place.machines.world_size > 1:
-        raise BadInput("on several GPUs each value is captured by itself; ask for one value at a time.")
+def _one_rank(spec: Spec) -> Spec:
+    """On several GPUs, as the rank that stands for all of them."""
+    if spec.place.machines.world_size == 1:
+        return spec
+    first, *others = kinds_of_ranks(spec)
+    if others:
+        raise BadInput(
+            "the GPUs of a pipeline hold different things, each captured by itself; ask for one value at a time."
+        )
+    return spec.with_place(rank=first.rank)
 
 
 def _own_value(parameter: str, workload: Workload) -> int | None:

@@ -330,7 +330,6 @@ function keyOf(parameter) {
 }
 
 async function sweepAround(mine) {
-  if (machines().count > 1) { drawCharts(); return; }
   for (const parameter of ["batch-size", sizeParameter()]) {
     if (!parameter || mine !== generation || sweeps.has(keyOf(parameter))) continue;
     const key = keyOf(parameter);
@@ -393,7 +392,7 @@ function drawCharts() {
     const title = parameter === "batch-size" ? "Memory over the batch size" : parameter === "input-size" ? "Memory over the image size" : "Memory over the sequence length";
     if (!parameter) at(place).replaceChildren();
     else if (swept?.points) at(place).replaceChildren(element("figcaption", {}, `${title}: dots are captures, between them interpolated`), sweepChart(swept, value, title));
-    else at(place).replaceChildren(element("figcaption", {}, swept?.refusal ?? (machines().count > 1 ? "On several GPUs each value is captured by itself." : `${title}: comes once the first capture is there`)));
+    else at(place).replaceChildren(element("figcaption", {}, swept?.refusal ?? `${title}: comes once the first capture is there`));
   }
 }
 
