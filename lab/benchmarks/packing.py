@@ -6,7 +6,8 @@ for every estimator); the jobs of a day are drawn from the other half, so that n
 day has halves of its own: with some thirty families, one that is far off decides much by the side it is on.
 
 Arrivals and durations are synthetic, since the measurements have none: a Poisson stream, and log-normal durations of
-half an hour in the median. Several days are drawn from seeds, and the figures are their means.
+half an hour in the median; or, with `--log`, those of a real cluster (`cluster_log.py`). Several days are drawn from
+seeds, and the figures are their means.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from oomcast.report.figures import as_picture
 from oomcast.units import GiB
 
 from ..accuracy import Measure, Result, judged_pairs, read_sets, run_cases, sample
+from .cluster_log import ClusterLog, read_cluster_log
 from .report import console
 
 DATA = ("timm_a100_fp32", "gpumemnet_cnn", "gpumemnet_mlp_step1", "gpumemnet_transformer")
@@ -82,12 +84,14 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=8, help="days, each with its seed (default: 8)")
     parser.add_argument("--gpus", type=int, default=8, help="cards (default: 8)")
     parser.add_argument("--every", type=float, default=130.0, help="mean seconds between arrivals (default: 130)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="arrivals and durations of a real cluster's log")
     parser.add_argument("--slowdown", type=float, default=0.2, help="by each other job on the card (default: 0.2)")
     parser.add_argument("--risk", type=float, default=0.05, help="bound on a card's P(OOM) (default: 0.05)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw deaths and turnaround: .svg or .png")
     given = parser.parse_args()
     rows = _rows(given)
-    outcomes = compare(rows, given.jobs, given.days, given.gpus, given.every, given.slowdown, given.risk)
+    log = None if given.log is None else read_cluster_log(given.log)
+    outcomes = compare(rows, given.jobs, given.days, given.gpus, given.every, given.slowdown, given.risk, log)
     _print(rows, outcomes)
     if given.plot is not None:
         given.plot.write_bytes(as_picture(draw(outcomes), str(given.plot)))
@@ -122,7 +126,14 @@ def _rows(given: argparse.Namespace) -> list[Row]:
 
 
 def compare(
-    rows: Sequence[Row], jobs: int, days: int, gpus: int, every: float, slowdown: float, risk: float
+    rows: Sequence[Row],
+    jobs: int,
+    days: int,
+    gpus: int,
+    every: float,
+    slowdown: float,
+    risk: float,
+    log: ClusterLog | None = None,
 ) -> list[Outcome]:
     """Every policy with every estimator, on the same days; each day has its own halves of the families."""
     cards = parse_cards(f"{gpus}x{CARD}")
@@ -131,7 +142,7 @@ def compare(
         fitted, drawn = _halves(rows, seed)
         demands = {name: _demands(name, fitted, drawn) for name in ESTIMATORS}
         demands[ORACLE] = [Demand.from_bounds(row.truth, row.truth, row.truth) for row in drawn]
-        chosen, timings = _day(seed, drawn, jobs, every)
+        chosen, timings = _day(seed, drawn, jobs, every, log)
         for estimator, known in demands.items():
             items = [Item(f"{n}", drawn[one].family, {CARD: known[one]}) for n, one in enumerate(chosen)]
             problem = Problem(items, cards, risk)
@@ -158,8 +169,15 @@ def _demands(name: str, fitted: Sequence[Row], drawn: Sequence[Row]) -> list[Dem
     return [Demand(row.estimates[name], curve) for row in drawn]
 
 
-def _day(seed: int, rows: Sequence[Row], jobs: int, every: float) -> tuple[list[int], list[Timing]]:
-    draw, now = random.Random(seed), 0.0
+def _day(
+    seed: int, rows: Sequence[Row], jobs: int, every: float, log: ClusterLog | None = None
+) -> tuple[list[int], list[Timing]]:
+    draw = random.Random(seed)
+    if log is not None:
+        times = log.stretch(draw, jobs, every, LONGEST)
+        chosen = [draw.randrange(len(rows)) for _ in times]
+        return chosen, [Timing(*time, rows[one].truth) for time, one in zip(times, chosen, strict=True)]
+    now = 0.0
     chosen, timings = [], []
     for _ in range(jobs):
         now += draw.expovariate(1 / every)
