@@ -255,6 +255,13 @@ def test_heads_that_cannot_be_shared_are_told() -> None:
         oomcast.estimate(job, batch_size=4, device="4xh100-80gb", parallel="tp=4")
 
 
+def test_heads_of_a_model_of_transformers_are_told_before_its_attention_fails() -> None:
+    with pytest.raises(oomcast.errors.BadInput, match="tp=4 does not divide the 2 heads of keys and values"):
+        oomcast.estimate(
+            "hf:Qwen/Qwen2.5-1.5B", batch_size=1, seq_len=64, device="4xh100-80gb", parallel="tp=4", blocks=2
+        )
+
+
 class Tied(nn.Module):
     """The head is the embedding's weight, used outside of the embedding."""
 

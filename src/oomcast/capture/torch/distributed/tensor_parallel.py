@@ -47,6 +47,8 @@ _STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
 def cut_tensors(model: nn.Module, mesh: DeviceMesh, plan_of_job: Callable[[nn.Module], Any] | None) -> str:
     """Cut the model's layers over the mesh, and say in a sentence by whose plan."""
     size = mesh.size()
+    if plan_of_job is None:
+        _check_heads_of_transformers(model, size)
     if plan_of_job is None and _cuts_more_than_layers(model):
         return _cut_as_transformers(model, mesh)
     plan, whose = _plan(model, plan_of_job)
@@ -89,9 +91,6 @@ def _cut_as_transformers(model: nn.Module, mesh: DeviceMesh) -> str:
     # A stage of a pipeline has nothing where other stages have their layers.
     empty = [name for name, module in model.named_modules() if not any(True for _ in module.parameters())]
     plan = {pattern: plan[pattern] for pattern in plan if not fnmatch.filter(empty, pattern)}
-    heads = getattr(model.config.get_text_config(), "num_key_value_heads", size)  # type: ignore[union-attr, operator]
-    if heads % size:
-        raise BadInput(f"tp={size} does not divide the {heads} heads of keys and values; choose a divisor.")
     try:
         library = importlib.import_module("transformers.distributed.tensor_parallel")
         library.apply_tensor_parallelism(model, mesh, plan)
@@ -180,6 +179,18 @@ def _check_cut(name: str, layer: nn.Module, style: ParallelStyle, size: int) -> 
     is_head = isinstance(style, ColwiseParallel) and style.output_layouts == (Replicate(),)
     if extent % size and not is_head:
         raise BadInput(f"tp={size} does not divide the {extent} features of {name}; choose a divisor.")
+
+
+def _check_heads_of_transformers(model: nn.Module, size: int) -> None:
+    """Its attention, where the plan cuts it, splits what a rank has of a projection into whole heads."""
+    plan = getattr(model, "tp_plan", None)
+    if not isinstance(plan, Mapping) or not any("attn." in name for name in plan):
+        return
+    text = cast("Any", model.config).get_text_config()
+    for attribute, whose in (("num_attention_heads", "heads"), ("num_key_value_heads", "heads of keys and values")):
+        count = getattr(text, attribute, None)
+        if isinstance(count, int) and count % size:
+            raise BadInput(f"tp={size} does not divide the {count} {whose}; choose a divisor.")
 
 
 def _share_heads(model: nn.Module, styles: Mapping[str, ParallelStyle], size: int) -> None:
