@@ -83,7 +83,7 @@ def test_tensor_parallelism_cuts_the_experts_too(parallel: str) -> None:
         ("fsdp2,ep=8", job(experts=6), "ep=8 does not divide the experts"),
         ("fsdp2,ep=3", None, "ep=3 does not divide the 8 data-parallel GPUs"),
         ("ddp,tp=2", None, "whose DTensors DDP does not take; write fsdp2 instead of ddp"),
-        ("tp=8", None, "tp=8 does not divide the 4 heads of keys and values"),
+        ("tp=8", None, "tp=8 does not divide the 4 heads; choose a divisor"),
         ("ddp,ep=2", None, "ep=N is offered for job files beside fsdp2 alone"),
         ("fsdp2,tp=2,ep=2", None, "ep=N is offered for job files beside fsdp2 alone"),
         (
