@@ -57,6 +57,7 @@ def add_to(commands: Any) -> None:
   python -m lab bench frameworks table --help""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_truth(parser)
     parser.add_argument(
         "names", nargs=argparse.REMAINDER, metavar="NAME", help=f"of these: {', '.join(BARS)}; or one of these with "
         f"its own arguments: {', '.join(STUDIES)}"
@@ -64,16 +65,23 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_truth(parser: argparse.ArgumentParser) -> None:
+    """Before the names or behind them."""
+    parser.add_argument("--truth", type=Path, metavar="DIR", help="the folder with the measurements")
+
+
 def run(options: argparse.Namespace) -> int:
     if options.names and options.names[0] in STUDIES:
         return _study(*options.names)
     parser = argparse.ArgumentParser(prog="python -m lab bench")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--truth", type=Path, required=True, metavar="DIR", help="the folder with the measurements")
-    given = parser.parse_args(options.names)
+    _add_truth(parser)
+    given = parser.parse_args(options.names, argparse.Namespace(truth=options.truth))
     for name in given.names:
         if name not in BARS:
             raise UnknownName("benchmark", name, (*BARS, *STUDIES))
+    if given.truth is None:
+        raise BadInput("name the folder with the measurements: --truth DIR.")
     if not (given.truth / "snapshots").is_dir():
         raise BadInput(f"{str(given.truth)!r} holds no measurements: there is no folder snapshots in it.")
     outcomes = {name: _run(name, given.truth) for name in given.names or BARS}

@@ -36,6 +36,14 @@ def test_an_unknown_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "replay" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["--truth nowhere", "replay --truth nowhere", "--truth nowhere replay"])
+def test_the_folder_of_benchmarks_stands_before_or_behind_their_names(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *line.split()]) == 2
+    assert "'nowhere' holds no measurements" in capsys.readouterr().err
+
+
 def test_only_what_is_asked_for_is_loaded() -> None:
     code = (
         "import sys; from lab.__main__ import main; main([]); "
