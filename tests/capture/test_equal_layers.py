@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from trace_contents import contents
 
 from oomcast.capture.growth import _sentences
 from oomcast.capture.torch import run
 from oomcast.capture.torch.jobs import layers_of_job
 from oomcast.spec import Place, Spec, Workload
-from oomcast.trace import EventKind, Trace
 
 pytest.importorskip("transformers")
 
@@ -38,20 +38,6 @@ def spec_of(folder: Path, kind: str, place: Place | None = None, layers: int | N
     path.write_text(json.dumps({"model_type": kind, **sizes, **FAMILIES[kind], **deep}), encoding="utf-8")
     workload = Workload.create(f"hf:{path}", batch_size=2, seq_len=16, **options)
     return Spec(workload, place or Place("rtx-4090"))
-
-
-def contents(trace: Trace) -> tuple[Any, ...]:
-    """Blocks that die between two other events die in no particular order; after the last one it does not matter."""
-    events: list[Any] = []
-    dying: list[int] = []
-    for event in trace.events:
-        if event.kind is EventKind.FREE:
-            dying.append(event.index)
-        else:
-            events += [sorted(dying), event]
-            dying = []
-    return (trace.allocations, events, trace.kernels, trace.marks, trace.unsupported,
-            trace.assumptions, trace.settings, trace.workload)  # fmt: skip
 
 
 def assert_grown_as_whole(spec: Spec) -> None:

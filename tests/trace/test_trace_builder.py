@@ -112,3 +112,50 @@ def test_a_block_cannot_be_freed_twice() -> None:
     builder.free(block)
     with pytest.raises(BrokenTrace, match="block 0 is freed a second time"):
         builder.free(block)
+
+
+def steps(builder: TraceBuilder, count: int, kept: int | None = None) -> int | None:
+    """Each has two blocks, of which the second is freed in the step after, and a kernel."""
+    for _ in range(count):
+        builder.enter(Phase.FORWARD, builder.step + 1)
+        builder.free(kept)
+        first, kept = builder.allocate(10, None, "aten.mm"), builder.allocate(20, None, "aten.relu")
+        builder.note_unsupported("odd")
+        builder.kernel(KernelCall("aten.mm", ()))
+        builder.free(first)
+    return kept
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_happened_since_a_moment_happens_again(times: int) -> None:
+    repeated, whole = TraceBuilder(), TraceBuilder()
+    kept = steps(repeated, 1)
+    moment = repeated.moment()
+    kept = steps(repeated, 1, kept)
+    assert repeated.repeat_since(moment, times)
+    repeated.free(kept)  # what still happens finds the blocks of the last round
+    repeated.enter(Phase.SAVING, repeated.step)
+    repeated.allocate(5, None, "aten.cat")
+    whole.free(steps(whole, 2 + times))
+    whole.enter(Phase.SAVING, whole.step)
+    whole.allocate(5, None, "aten.cat")
+    assert repeated.trace() == whole.trace()
+    verify(repeated.trace())
+
+
+def test_what_leaves_more_than_it_found_or_waits_for_a_stream_is_not_repeated() -> None:
+    builder = TraceBuilder()
+    kept = steps(builder, 1)
+    moment = builder.moment()
+    builder.allocate(10, None, "aten.mm")
+    assert not builder.repeat_since(moment, 1)
+    lent = builder.allocate(10, None, "aten.mm")
+    assert lent is not None
+    moment = builder.moment()
+    builder.let_go(lent)
+    assert not builder.repeat_since(moment, 1)
+    builder.free(lent)
+    moment = builder.moment()
+    builder.free(kept)
+    builder.allocate(20, None, "aten.gelu")  # as large, but another's
+    assert not builder.repeat_since(moment, 1)

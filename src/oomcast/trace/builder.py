@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .promises import BrokenTrace
 from .record import Allocation, Category, Event, EventKind, KernelCall, Mark, Phase, Trace
 
-__all__ = ["TraceBuilder", "peak_of"]
+__all__ = ["Moment", "TraceBuilder", "peak_of"]
 
 _Born = tuple[int, Phase, int, str, str, str, tuple[int, ...], str, int]
 """An allocation without its category: size, phase, step, operator, module, source, shape, dtype, stream."""
+
+
+class Moment(NamedTuple):
+    """How far a record had come."""
+
+    events: int
+    marks: int
+    blocks: int
+    live: tuple[int, ...]
+    unsupported: Mapping[str, int]
 
 
 class TraceBuilder:
@@ -57,6 +68,7 @@ class TraceBuilder:
         """Told the next phase while the last one is still on."""
         self._together: list[int] | None = None
         """Blocks to free; complemented, to let go."""
+        self._repeated: _Repetition | None = None
 
     @property
     def event_count(self) -> int:
@@ -237,6 +249,34 @@ class TraceBuilder:
         """The blocks that are allocated now, in the order of birth."""
         return tuple(block for block in self._live if block not in self._let_go)
 
+    def moment(self) -> Moment:
+        return Moment(len(self._events), len(self._marks), len(self._born), tuple(self._live), dict(self.unsupported))
+
+    def repeat_since(self, moment: Moment, times: int) -> bool:
+        """Let the record go on with what happened since then, so many times more; False where that cannot be.
+
+        It can be where what it began with is what it ends with: each block that was freed has a successor, made by the
+        same code in the same order. Steps are counted on. Once for each record, as if nothing had been repeated for
+        whoever goes on with it.
+        """
+        events = self._events[moment.events :]
+        if any(event.kind is EventKind.LET_GO for event in events) or self._let_go:
+            return False  # such a block comes back after a number of operators, wherever they are
+        freed = {event.index for event in events if event.kind is EventKind.FREE and event.index < moment.blocks}
+        before = [block for block in moment.live if block in freed]
+        after = [block for block in self._live if block >= moment.blocks]
+        if [self._made_by(block) for block in before] != [self._made_by(block) for block in after]:
+            return False
+        self._repeated = _Repetition(moment, self.moment(), times, dict(zip(before, after, strict=True)))
+        for what, count in list(self.unsupported.items()):
+            self.unsupported[what] = count + times * (count - moment.unsupported.get(what, 0))
+        return True
+
+    def _made_by(self, block: int) -> tuple[Any, ...]:
+        """Everything that was said of a block at its birth, but for the step."""
+        nbytes, phase, _, *others = self._born[block]
+        return nbytes, phase, *others
+
     def note_unsupported(self, what: str, count: int = 1) -> None:
         """An operator or a feature was met whose memory is not modelled."""
         self.unsupported[what] = self.unsupported.get(what, 0) + count
@@ -276,17 +316,61 @@ class TraceBuilder:
                 zip(self._born, self._category, strict=True)
             )
         )
+        events, marks = self._events, self._marks
+        if self._repeated is not None:
+            allocations, events, marks = self._repeated.applied(allocations, events, marks)
         return Trace(
             allocations=allocations,
-            events=tuple(self._events),
+            events=tuple(events),
             kernels=tuple(self._calls),
-            marks=tuple(self._marks),
+            marks=tuple(marks),
             unsupported=dict(self.unsupported),
             assumptions=tuple(self.assumptions),
             versions=dict(versions or {}),
             workload=dict(workload or {}),
             on_host=self.on_host,
         )
+
+
+class _Repetition(NamedTuple):
+    """What happened between two moments, once more as often as wanted; then the record goes on."""
+
+    begin: Moment
+    end: Moment
+    times: int
+    successors: Mapping[int, int]
+    """Of the blocks that it found and freed: those that it made in their stead."""
+
+    def applied(
+        self, allocations: tuple[Allocation, ...], events: list[Event], marks: list[Mark]
+    ) -> tuple[tuple[Allocation, ...], list[Event], list[Mark]]:
+        begin, end, times = self.begin, self.end, self.times
+        made, happened = allocations[begin.blocks : end.blocks], events[begin.events : end.events]
+        further, longer, marked = list(allocations[: end.blocks]), events[: end.events], marks[: end.marks]
+        for turn in range(1, times + 1):
+            further += [dataclasses.replace(block, step=block.step + turn) for block in made]
+            longer += [Event(kind, self._block(kind, index, turn)) for kind, index in happened]
+            ahead = turn * len(happened)
+            marked += [Mark(at + ahead, phase, step + turn) for at, phase, step in marks[begin.marks : end.marks]]
+        # What still happens finds the blocks of the last round.
+        further += [dataclasses.replace(block, step=block.step + times) for block in allocations[end.blocks :]]
+        longer += [
+            Event(kind, index + times * len(made) if kind in _ABOUT_BLOCKS and index >= begin.blocks else index)
+            for kind, index in events[end.events :]
+        ]
+        ahead = times * len(happened)
+        marked += [Mark(at + ahead, phase, step + times) for at, phase, step in marks[end.marks :]]
+        return tuple(further), longer, marked
+
+    def _block(self, kind: EventKind, index: int, turn: int) -> int:
+        """Of an event of that turn, where it is about one."""
+        made = self.end.blocks - self.begin.blocks
+        if kind not in _ABOUT_BLOCKS:
+            return index
+        return index + turn * made if index >= self.begin.blocks else self.successors[index] + (turn - 1) * made
+
+
+_ABOUT_BLOCKS = (EventKind.ALLOCATE, EventKind.FREE, EventKind.LET_GO)
 
 
 def peak_of(trace: Trace) -> int:

@@ -89,7 +89,10 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
         return
     # Batches of different lengths all come; the first one a second time, once the optimizer has its state.
     needed = math.ceil((len(workload.lengths) + 1) / workload.accumulation)
-    for step in range(max(workload.steps, needed) if workload.lengths else workload.steps):
+    last = (max(workload.steps, needed) if workload.lengths else workload.steps) - 1
+    alike = _steps_are_alike(job, workload, spread)
+    for step in range(last + 1):
+        begin = virtual.ledger.moment()
         if zero_grad is ZeroGrad.BEFORE_FORWARD:
             steps.zero_grad(workload.set_to_none)
         if job.prompts is not None:
@@ -131,9 +134,20 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             steps.zero_grad(workload.set_to_none)
         if workload.training_loop is not TrainingLoop.HF_TRAINER:
             _empty_cache(workload, step + 1)
+        follows_data = virtual.compiled.is_used or virtual.ledger.reads_data
+        if alike and 0 < step < last and not follows_data and virtual.ledger.repeat_since(begin, last - step):
+            break  # it left what it had found, so that the next ones would do the same: they are written down, not run
     _tell_host(steps, spread)
     del shared, answers
     virtual.job_ends()
+
+
+def _steps_are_alike(job: LoadedJob, workload: Workload, spread: Spread | None) -> bool:
+    """Whether all steps get batches of one kind, and the loop does the same in each. The first is another: it makes the
+    optimizer's state. What an engine has seen of the steps before decides what DeepSpeed gathers ahead."""
+    has_engine = spread is not None and spread.has_engine
+    varies = job.loader is not None or job.prompts is not None or workload.lengths or workload.empty_cache_steps
+    return not (has_engine or varies)
 
 
 def _offloaded(virtual: VirtualGpu, model: nn.Module, workload: Workload) -> OffloadedActivations | None:
