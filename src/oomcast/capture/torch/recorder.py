@@ -57,6 +57,8 @@ class _FakeMode(FakeTensorMode):
     def __init__(self, **options: Any) -> None:
         self._of_thread = threading.local()
         super().__init__(**options)
+        # Ours (`FakeKernels`) is asked first: to keep what it does not know once more would cost more than it brings.
+        self.cache_enabled = False
 
     @property
     def in_kernel_invocation(self) -> bool:
