@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import shlex
@@ -14,11 +15,13 @@ import torch
 from torch import nn
 
 import oomcast
+from oomcast.advise import Plan
 from oomcast.advise.layouts import Candidate, Layouts, ModelFacts
 from oomcast.capture import capture
+from oomcast.cli.console import PlainConsole
 from oomcast.devices import find_gpu
 from oomcast.errors import BadInput
-from oomcast.report.plans import plan_as_json
+from oomcast.report.plans import plan_as_json, render_plan
 from oomcast.spec import DataParallel, Parallel, Spec
 from oomcast.trace import Category, TraceBuilder
 from oomcast.units import MiB
@@ -59,6 +62,19 @@ def test_only_layouts_that_divide_the_states_are_tried_where_one_gpu_cannot_hold
     assert len(found.layouts) <= 3 <= found.captures
     plain = json.loads(json.dumps(plan_as_json(found)))
     assert plain["best"]["command"].startswith("oomcast estimate object:SimpleNamespace --device 4x1500MiB --parallel")
+
+    long = dataclasses.replace(found.best, command="oomcast estimate " + "x" * 500)
+    tight = dataclasses.replace(found.best, fits=False)
+    shown = shown_in_a_terminal(dataclasses.replace(found, layouts=(long, tight)))
+    assert long.command in shown  # whole, so that it can be copied
+    assert "too tight" in shown
+    assert "does not fit" not in shown
+
+
+def shown_in_a_terminal(plan: Plan) -> str:
+    console = PlainConsole(width=80, file=io.StringIO())
+    console.print(render_plan(plan))
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_nothing_fits_and_one_gpu_is_no_plan() -> None:

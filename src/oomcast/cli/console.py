@@ -19,7 +19,8 @@ class PlainConsole(Console):
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(_Harmless(shown) for shown in objects), **options)
+        # What may not be broken into lines, such as a command, is printed whole: rich would cut it off.
+        super().print(*(_Harmless(shown) for shown in objects), **{"crop": False, **options})
 
 
 class _Harmless:

@@ -57,9 +57,17 @@ def _table(plan: Plan) -> Table:
             f"{layout.cost:.3g}",
             f"{'' if layout.whole else '≈ '}{format_bytes(layout.device_total)}",
             chance(layout.p_oom),
-            Text("fits", style="green") if layout.fits else Text("does not fit", style="red"),
+            _verdict(layout, plan),
         )
     return table
+
+
+def _verdict(layout: PlannedLayout, plan: Plan) -> Text:
+    if layout.fits:
+        return Text("fits", style="green")
+    if layout.device_total <= plan.device_usable:
+        return Text("too tight", style="yellow")
+    return Text("does not fit", style="red")
 
 
 def _name(layout: PlannedLayout) -> str:
