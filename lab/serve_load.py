@@ -11,24 +11,21 @@ import base64
 import contextlib
 import http.client
 import json
-import os
 import random
 import re
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from oomcast.errors import OomcastError
 from oomcast.units import format_bytes
 from oomcast.web import Client
+
+from .served import Server, serving
 
 __all__ = ["add_to"]
 
@@ -69,50 +66,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-class _Server:
-    def __init__(self, store: Path, port: int = 0, *options: str) -> None:
-        self._folder = store.parent
-        self._log = (store.parent / "service.log").open("ab")
-        words = ["serve", "--port", str(port), "--no-browser", "--store", str(store), *options]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "oomcast", *words], stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
-        assert self.process.stdout is not None
-        found = re.search(r"http://[^ ]*:(\d+)/", self.process.stdout.readline())
-        if found is None:
-            raise OomcastError(f"the service did not start: {(store.parent / 'service.log').read_text()[-500:]}")
-        self.port = int(found[1])
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self._end()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self._end()
-
-    def _end(self) -> None:
-        self.process.wait(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self._log.close()
-
-    def resident(self) -> int:
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@contextlib.contextmanager
-def _serving(store: Path, *options: str) -> Iterator[_Server]:
-    server = _Server(store, 0, *options)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.stop()
-
-
 def _cached(store: Path, seconds: float, rate: float) -> dict[str, Any]:
-    with _serving(store) as server:
+    with serving(store) as server:
         Client(f"http://127.0.0.1:{server.port}").estimate(**_CACHED)
         body, times, faults = json.dumps(_CACHED).encode(), [], []
         held: list[int] = []
@@ -145,7 +100,7 @@ def _cached(store: Path, seconds: float, rate: float) -> dict[str, Any]:
 
 def _killed(store: Path, clients: int, kills: int) -> dict[str, Any]:
     """Every client asks for a batch size of its own; each must get its own answer, whatever happens to the server."""
-    server = _Server(store)
+    server = Server(store)
     address, answers, faults = f"http://127.0.0.1:{server.port}", {}, []
     places: set[int] = set()
 
@@ -167,7 +122,7 @@ def _killed(store: Path, clients: int, kills: int) -> dict[str, Any]:
         while len(answers) < clients * (kill + 1) // (kills + 2) and any(thread.is_alive() for thread in threads):
             time.sleep(0.2)
         server.kill()
-        server = _Server(store, server.port)
+        server = Server(store, server.port)
     for thread in threads:
         thread.join()
     server.stop()
@@ -266,7 +221,7 @@ def _attacked(folder: Path, count: int, seed: int, seconds: float) -> dict[str, 
     faults: list[str] = []
     deadline = time.monotonic() + seconds
     # Questions that pass are to be refused by the worker; a capture of each would take hours.
-    with _serving(folder / "attacked.db", "--token", _TOKEN, "--time-limit", "20") as server:
+    with serving(folder / "attacked.db", "--token", _TOKEN, "--time-limit", "20") as server:
         for number in range(count):
             if time.monotonic() > deadline:
                 break

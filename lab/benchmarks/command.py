@@ -37,6 +37,7 @@ STUDIES = (
     "packing",
     "remedies",
     "report_page",
+    "slider",
     "store",
     "symbolic_recovery",
     "tbem",

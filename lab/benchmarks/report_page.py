@@ -1,22 +1,18 @@
 """How large a report's page is, and how long a real browser takes to open it.
 
-    python bench/report_page.py PAGE.html [--times 5]
+    python -m lab bench report_page PAGE.html [--times 5]
 
-Needs playwright, and Chromium: the program OOMCAST_CHROMIUM names, the system's, or playwright's own. Prints for
-each opening the milliseconds until the page is loaded and drawn (its script done, first frame painted), and those of
-the processor that the page's own thread took for it, which other work on the machine does not lengthen as much.
+Needs playwright, and Chromium. Prints for each opening the milliseconds until the page is loaded and drawn (its script
+done, first frame painted), and those of the processor that the page's own thread took for it, which other work on the
+machine does not lengthen as much.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
-PAINTED = "() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
+from .browser import DESKTOP, PAINTED, chromium
 
 
 def main() -> None:
@@ -25,11 +21,9 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     print(f"{options.page.stat().st_size / 1e6:.2f} MB")
-    with sync_playwright() as playwright:
-        program = os.environ.get("OOMCAST_CHROMIUM") or shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         for _ in range(options.times):
-            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page = browser.new_page(viewport=DESKTOP)
             session = page.context.new_cdp_session(page)
             session.send("Performance.enable", {"timeDomain": "threadTicks"})
             page.goto(options.page.resolve().as_uri())
@@ -39,7 +33,6 @@ def main() -> None:
             spent = ", ".join(f"{part} {1000 * told[f'{part}Duration']:.0f}" for part in parts)
             print(f"{painted:.0f} ms to the first frame; ms of the processor: {spent}")
             page.close()
-        browser.close()
 
 
 if __name__ == "__main__":

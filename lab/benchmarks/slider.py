@@ -1,0 +1,95 @@
+"""How soon the page of `oomcast serve` answers a moved slider, and how long a capture of the same setting takes.
+
+    python -m lab bench slider [--moves 10]
+
+Both in the same page, one after the other: from the move to the next frame that shows the interpolated answer, and from
+the question to the captured one. Exit code 1 if a move takes 100 ms or more, or a capture less than 20 times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import Browser
+
+from ..served import serving
+from .browser import DESKTOP, PAINTED, chromium
+from .report import Bar, Outcome, print_outcome
+
+_JOBS: dict[str, dict[str, Any]] = {
+    "ResNet-50": {"job": "zoo:resnet50", "batch_size": 32, "device": "rtx-3090"},
+    "GPT-2": {"job": "zoo:gpt2", "batch_size": 4, "seq_len": 256, "device": "rtx-3090"},
+    "Llama 2 7B, 8 GPUs": {
+        "job": "zoo:llama-2-7b", "batch_size": 1, "seq_len": 1024, "precision": "amp-bf16", "device": "8xa100-80gb",
+        "parallel": "fsdp2",
+    },
+}  # fmt: skip
+_MOST_MS, _LEAST_TIMES = 100.0, 20.0
+_PATIENCE = 300_000
+_MOVE = f"""async () => {{
+  const range = document.getElementById("batch-range"), began = performance.now();
+  range.value = Number(range.value) + 1;
+  range.dispatchEvent(new Event("input"));
+  const kind = document.getElementById("state").dataset.kind, answered = performance.now() - began;
+  return [kind, answered, await ({PAINTED})() - began];
+}}"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--moves", type=int, default=10, metavar="N", help="of each job's slider (default: 10)")
+    moves = parser.parse_args().moves
+    rows, slowest, least = [], 0.0, float("inf")
+    with (
+        tempfile.TemporaryDirectory(prefix="oomcast-lab-") as folder,
+        chromium() as browser,
+        serving(Path(folder) / "service.db") as server,
+    ):
+        for name, settings in _JOBS.items():
+            answered, painted, captured = _measured(browser, server.port, settings, moves)
+            slowest, least = max(slowest, *painted), min(least, statistics.median(captured) / max(painted))
+            rows.append((name, *(f"{statistics.median(times):.0f}" for times in (answered, painted, captured)),
+                             f"{max(painted):.0f}", f"{statistics.median(captured) / max(painted):.0f}"))  # fmt: skip
+    outcome = Outcome(
+        f"The page's slider, {moves} moves for each job, ms (medians)",
+        ("job", "answered", "to be seen", "a capture", "slowest to be seen", "capture / slowest"),
+        rows,
+        [
+            Bar("every move is seen below 100 ms", f"{slowest:.0f} ms", slowest < _MOST_MS),
+            Bar("a capture takes at least 20 times as long", f"{least:.0f} x", least >= _LEAST_TIMES),
+        ],
+    )
+    print_outcome(outcome)
+    return 0 if outcome.holds else 1
+
+
+def _measured(
+    browser: Browser, port: int, settings: dict[str, Any], moves: int
+) -> tuple[list[float], list[float], list[float]]:
+    """ms until the interpolated answer was there, until it was to be seen, and of the captures that confirmed it."""
+    page = browser.new_page(viewport=DESKTOP)
+    page.set_default_timeout(_PATIENCE)
+    page.goto(f"http://127.0.0.1:{port}/#{quote(json.dumps(settings))}")
+    page.wait_for_selector('#state[data-kind="captured"]')
+    page.wait_for_selector("#batch-chart svg")
+    answered, painted, captured = [], [], []
+    for _ in range(moves):
+        kind, until_answered, until_painted = page.evaluate(_MOVE)
+        page.wait_for_selector('#state[data-kind="captured"]')
+        if kind == "interpolated":
+            answered.append(until_answered)
+            painted.append(until_painted)
+            captured.append(float(page.evaluate("() => document.body.dataset.captureMs")))
+    page.close()
+    return answered, painted, captured
+
+
+if __name__ == "__main__":
+    sys.exit(main())
