@@ -15,6 +15,7 @@ from oomcast.capture.torch.personality import (
     COMPOSITES,
     FAKE_KERNELS,
     OUTPUT_CORRECTIONS,
+    PLAIN_KERNELS,
     Personality,
     Platform,
     internal_scratch,
@@ -54,8 +55,9 @@ class Recorder(TorchDispatchMode):
         if func in COMPOSITES:
             with self:
                 return COMPOSITES[func](*args, **kwargs)
-        if func in FAKE_KERNELS:
-            out = FAKE_KERNELS[func](func, args, kwargs)
+        kernel = FAKE_KERNELS.get(func) or PLAIN_KERNELS.get(func)
+        if kernel is not None:
+            out = kernel(func, args, kwargs)
         else:
             out = func(*args, **kwargs)
             if func in OUTPUT_CORRECTIONS:

@@ -6,6 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from oomcast.capture.torch.personality import PLAIN_KERNELS
 
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
@@ -96,3 +99,21 @@ def test_instance_norm_goes_through_batch_norm(record, gpu):
     with record() as recorder:
         F.instance_norm(gpu(2, 4, 8, 8), weight=gpu(4), bias=gpu(4)).sum().backward()
     assert recorder.one("cudnn_batch_norm").outputs[0][0] == (1, 8, 8, 8)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("training", [True, False])
+def test_plain_kernels_give_what_torch_decomposes_at_length(format, training):
+    def forms(tensors):
+        return [(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors]
+
+    with FakeTensorMode():
+        image = torch.empty(2, 4, 8, 8).to(memory_format=format)
+        weight, bias, mean, var = (torch.empty(4) for _ in range(4))
+        forward, backward = torch.ops.aten.cudnn_batch_norm.default, torch.ops.aten.cudnn_batch_norm_backward.default
+        arguments = (image, weight, bias, mean, var, training, 0.1, 1e-5)
+        out = forward(*arguments)
+        assert forms(PLAIN_KERNELS[forward](forward, arguments, {})) == forms(out)
+        if training:
+            arguments = (image, image, weight, mean, var, out[1], out[2], 1e-5, out[3])
+            assert forms(PLAIN_KERNELS[backward](backward, arguments, {})) == forms(backward(*arguments))

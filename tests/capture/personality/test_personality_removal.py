@@ -140,5 +140,10 @@ def test_public_names():
         if not name.startswith(("_", "@")) and name not in ("annotations", "Any", "Callable")
         if not isinstance(value, ModuleType)
     )
-    for table in (personality.FAKE_KERNELS, personality.OUTPUT_CORRECTIONS, personality.INTERNAL_SCRATCH):
+    for table in (
+        personality.FAKE_KERNELS,
+        personality.PLAIN_KERNELS,
+        personality.OUTPUT_CORRECTIONS,
+        personality.INTERNAL_SCRATCH,
+    ):
         assert all(isinstance(op, torch._ops.OpOverload) for op in table)

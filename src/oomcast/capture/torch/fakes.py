@@ -7,7 +7,7 @@ and device decide, so a key costs a fraction, and a training step is mostly repe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, ValuesView
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from functools import cache
 from typing import Any
 
@@ -98,8 +98,10 @@ _Maker = Callable[[FakeTensorMode, Any], Any]
 class FakeKernels:
     """Runs operators on fake tensors through torch's fake kernels, once for every kind of input."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, plain: Mapping[Any, Callable[..., Any]]) -> None:
+        """`plain`: operator → callable(func, args, kwargs), asked instead of torch's."""
         self.mode = mode
+        self._plain = plain
         self._known: dict[Any, _Maker] = {}
         self._refused: set[Any] = set()
 
@@ -114,7 +116,12 @@ class FakeKernels:
         if maker is not None:
             return maker(self.mode, args)
         before = _forms(args)
-        out = self.mode.dispatch(func, types, args, kwargs)
+        plain = self._plain.get(func)
+        if plain is None:
+            out = self.mode.dispatch(func, types, args, kwargs)
+        else:
+            with self.mode:
+                out = plain(func, args, kwargs)
         keep_device(args, kwargs, out)
         if key is not None:
             learned = _learn(func, args, kwargs, before, out)

@@ -28,7 +28,14 @@ from .job_settings import JobSettings
 from .kernels import KERNELS
 from .libraries import custom_scratch
 from .operators import LATE_KERNELS, RULES
-from .personality import COMPOSITES, FAKE_KERNELS, OUTPUT_CORRECTIONS, assumptions, internal_scratch
+from .personality import (
+    COMPOSITES,
+    FAKE_KERNELS,
+    OUTPUT_CORRECTIONS,
+    PLAIN_KERNELS,
+    assumptions,
+    internal_scratch,
+)
 from .personality.overrides import composite as whole
 from .personality.reductions import reduction_scratch
 from .rank_groups import GroupsInUse
@@ -84,7 +91,7 @@ class Recorder(TorchDispatchMode):
         self.scope = scope
         self.values = Values(ledger)
         self.fake_mode = _FakeMode(allow_non_fake_inputs=True)
-        self._fake_kernels = FakeKernels(self.fake_mode)
+        self._fake_kernels = FakeKernels(self.fake_mode, PLAIN_KERNELS)
         self._gpu = gpu
         self._real_host = 0
         self.bytes_of_data = 0

@@ -5,6 +5,7 @@ overridden at the dispatcher (`AutogradCPU`, `AutocastCPU`), as the stack's vers
 that GPU. What the overrides cannot give is in tables that the recorder applies:
 
 - `FAKE_KERNELS`: operator → callable(func, args, kwargs) → out, to be asked before FakeTensorMode;
+- `PLAIN_KERNELS`: the same, for operators that torch's fake kernels decompose at length: asked once for each form;
 - `OUTPUT_CORRECTIONS`: operator → callable(func, args, kwargs, out) → out, to be applied after the fake kernel ran;
 - `COMPOSITES`: operator → kernel, for composites that the recorder meets whole (under `torch.inference_mode`);
 - `assumptions(func, args)`: sentences for the user, where an operator is modelled without a source;
@@ -34,6 +35,7 @@ from . import recurrent as _recurrent
 from . import recurrent_native as _recurrent_native
 from .attention_choice import AttentionCall, Backend, Mask, Switches, choose_backend, current_switches
 from .entering import Personality
+from .normalization import PLAIN_KERNELS
 from .overrides import COMPOSITES
 from .platforms import INSTALLED, Platform, before, on_virtual_gpu
 from .recurrent import assumptions
@@ -45,6 +47,7 @@ __all__ = [
     "INSTALLED",
     "INTERNAL_SCRATCH",
     "OUTPUT_CORRECTIONS",
+    "PLAIN_KERNELS",
     "AttentionCall",
     "Backend",
     "Mask",

@@ -23,7 +23,7 @@ from ..operator_names import by_operator, operator
 from .overrides import Overrides, composite
 from .platforms import before, current_platform, on_virtual_gpu
 
-__all__ = ["OUTPUT_CORRECTIONS", "install"]
+__all__ = ["OUTPUT_CORRECTIONS", "PLAIN_KERNELS", "install"]
 
 _aten = torch.ops.aten
 _batch_norm_composite = composite(_aten.batch_norm.default)
@@ -161,20 +161,32 @@ def _native_batch_norm_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[st
     return (out[0], mean, invstd)
 
 
-def _cudnn_batch_norm_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    """cuDNN's statistics have the parameters' dtype."""
-    wanted = args[1].dtype
-    if out[1].dtype == wanted:
-        return out
-    mean, var = (torch.empty_like(tensor, dtype=wanted) for tensor in out[1:3])
-    return (out[0], mean, var, out[3])
+def _cudnn_batch_norm_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """aten/src/ATen/native/cudnn/BatchNorm.cpp: the output in the input's format; statistics when it trains."""
+    input, weight, training = args[0], args[1], args[5]
+    statistics = [weight.new_empty(input.shape[1] if training else 0) for _ in range(2)]
+    return (_new_like(input), *statistics, input.new_empty(0, dtype=torch.uint8))
 
 
+def _cudnn_batch_norm_backward_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    input, weight = args[0], args[2]
+    return (_new_like(input), weight.new_empty(weight.shape), weight.new_empty(weight.shape))
+
+
+def _new_like(input: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(input, memory_format=suggest_memory_format(input))
+
+
+PLAIN_KERNELS: dict[Any, Callable[..., Any]] = by_operator(
+    {
+        "cudnn_batch_norm": _cudnn_batch_norm_kernel,
+        "cudnn_batch_norm_backward": _cudnn_batch_norm_backward_kernel,
+    }
+)
 OUTPUT_CORRECTIONS: dict[Any, Callable[..., Any]] = by_operator(
     {
         "native_layer_norm": _layer_norm_outputs,
         "native_group_norm": _group_norm_outputs,
         "native_batch_norm": _native_batch_norm_outputs,
-        "cudnn_batch_norm": _cudnn_batch_norm_outputs,
     }
 )
