@@ -99,25 +99,27 @@ def test_a_stack_is_found_by_a_torch_version(written: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "version", "environment"),
+    ("written", "version", "environment", "cuda", "cudnn"),
     [
-        ("torch-2.6", (2, 6), "torch-2.6"),
-        ("2.6.1", (2, 6), "torch-2.6"),
-        ("torch-2.8-cu128", (2, 8), "torch-2.8-cu128"),
-        ("2.8", (2, 8), "torch-2.8-cu128"),
-        ("1.13", (1, 13), "torch-1.13"),
-        ("torch-2.4-cu121-eager", (2, 4), "torch-2.4-cu121-eager"),
+        ("torch-2.6", (2, 6), "torch-2.6", (12, 4), (9, 1)),
+        ("2.6.1", (2, 6), "torch-2.6", (12, 4), (9, 1)),
+        ("2.7", (2, 7), "torch-2.7", (12, 6), (9, 5)),
+        ("torch-2.8-cu128", (2, 8), "torch-2.8-cu128", (12, 8), (9, 10)),
+        ("2.8", (2, 8), "torch-2.8-cu128", (12, 8), (9, 10)),
+        ("1.13", (1, 13), "torch-1.13", (11, 7), (8, 5)),
+        ("1.9", (1, 9), "torch-1.9", (11, 3), (8, 3)),  # built with what its builder had: as its generation
+        ("torch-2.4-cu121-eager", (2, 4), "torch-2.4-cu121-eager", (12, 1), (9, 1)),
     ],
 )
-def test_a_version_that_is_named_is_followed_with_the_figures_of_its_generation(
-    written: str, version: tuple[int, int], environment: str
+def test_a_version_that_is_named_is_followed_with_its_libraries_and_the_contexts_of_its_generation(
+    written: str, version: tuple[int, int], environment: str, cuda: tuple[int, int], cudnn: tuple[int, int]
 ) -> None:
     stack = find_stack(written)
     generation = find_stack(stack.name)
 
     assert (stack.version, stack.environment) == (version, environment)
     assert find_stack(environment) == stack
-    assert (stack.cudnn, stack.cuda, stack.contexts) == (generation.cudnn, generation.cuda, generation.contexts)
+    assert (stack.cuda, stack.cudnn, stack.contexts) == (cuda, cudnn, generation.contexts)
 
 
 @every_stack

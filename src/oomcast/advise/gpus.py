@@ -123,7 +123,7 @@ def rank_gpus(
         cheapest=_name(_cheapest(choices)),
         captures=ranking.captures,
         failed=ranking.failed,
-        environment=stack.name,
+        environment=stack.environment,
         not_supported=missing,
         seconds=round(time.perf_counter() - started, 3),
     )

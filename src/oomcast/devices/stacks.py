@@ -132,10 +132,13 @@ class Stack:
         return self.oldest_gpu <= gpu.compute_capability <= self.newest_gpu
 
     def of_version(self, version: tuple[int, int]) -> Stack:
-        """This generation of torch with another of its versions; CUDA, cuDNN and contexts stay the generation's."""
+        """This generation of torch with another of its versions, and the CUDA and the cuDNN that its wheels ask for;
+        contexts stay the generation's."""
         if version == self.version:
             return self
-        return dataclasses.replace(self, version=version, environment="torch-{}.{}".format(*version))
+        cuda, cudnn = _libraries_of_torch(version) or (self.cuda, self.cudnn)
+        environment = "torch-{}.{}".format(*version)
+        return dataclasses.replace(self, version=version, cuda=cuda, cudnn=cudnn, environment=environment)
 
 
 def context_bytes(gpu: Gpu, stack: Stack, *, convolutions: bool = True, batch_norm: bool = True) -> int:
@@ -167,7 +170,8 @@ def largest_context(gpu: Gpu, framework: str) -> int:
 def find_stack(name: str) -> Stack:
     """The stack of that name (`torch-2.8-cu128`), or the one that stands for a torch version (`torch-2.6`, `2.6`).
 
-    The latter has the generation's name and figures, and follows the version that was named. Raises UnknownName.
+    The latter has the generation's name and contexts, and follows the version that was named, with its libraries.
+    Raises UnknownName.
     """
     wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
     for stack in all_stacks():
@@ -212,6 +216,30 @@ def stack_of(environment: str | None, framework: str) -> Stack:
         return default_stack(None, framework)
 
 
+def _libraries_of_torch(version: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """CUDA and cuDNN of a version's usual wheels; None for older ones, whose builds choose them."""
+    known = (libraries for first, *libraries in reversed(_wheels()) if first <= version)
+    cuda, cudnn = next(known, (None, None))
+    return None if cuda is None or cudnn is None else (cuda, cudnn)
+
+
+@functools.cache
+def _wheels() -> tuple[tuple[tuple[int, int], tuple[int, int], tuple[int, int]], ...]:
+    """The first version of torch, its CUDA and its cuDNN; oldest first."""
+    top = read_records(FILE, schema=1)
+    listed = top.fields.get("libraries_of_torch")
+    if not isinstance(listed, list) or not listed:
+        raise top.error("'libraries_of_torch' must be a list")
+    found = []
+    for entry in listed:
+        record = Record(top.file, "libraries_of_torch", entry)
+        record.only("first", "cuda", "cudnn", "source")
+        if not record.text("source"):
+            raise record.error("a source is needed")
+        found.append((_version(record, "first"), _version(record, "cuda"), _version(record, "cudnn")))
+    return tuple(sorted(found))
+
+
 @functools.cache
 def all_stacks() -> tuple[Stack, ...]:
     """All known stacks, oldest first."""
@@ -219,7 +247,7 @@ def all_stacks() -> tuple[Stack, ...]:
 
 
 def _parse(top: Record) -> tuple[Stack, ...]:
-    top.only("schema", "stacks")
+    top.only("schema", "stacks", "libraries_of_torch")
     listed = top.fields.get("stacks")
     if not isinstance(listed, list) or not listed:
         raise top.error("'stacks' must be a list")

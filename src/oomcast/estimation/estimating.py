@@ -87,7 +87,7 @@ def estimate_trace(
             "estimator": ESTIMATOR,
             "calibration": calibrated_by or "none: the catalogue's context",
             "interval": interval.id,
-            "environment": target.stack.name,
+            "environment": target.stack.environment,
             "convolution_workspace": simulation.convolutions.source_in_use(),
             "versions": dict(trace.versions),
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .builder import TraceBuilder, peak_of
+from .builder import Moment, TraceBuilder, peak_of
 from .file import TRACE_VERSION, read_trace, trace_from_bytes, trace_to_bytes, write_trace
 from .nameless import family_of, without_names
 from .promises import BrokenTrace, verify
@@ -33,6 +33,7 @@ __all__ = [
     "EventKind",
     "KernelCall",
     "Mark",
+    "Moment",
     "Operand",
     "Phase",
     "ProcessSettings",

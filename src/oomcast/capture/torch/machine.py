@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 from ...devices import Gpu, Stack
 from ...errors import BadInput
 from ...spec import Place
-from ...trace import Category, Phase, Trace, TraceBuilder
+from ...trace import Category, Moment, Phase, Trace, TraceBuilder
 from ..collector import collector_as_before, let_collector_rest
 from .amp import install_amp
 from .answers import is_never_fake
@@ -126,6 +126,17 @@ class VirtualGpu:
         """All that belongs to the record has happened. What the job still lets go by itself is in it, too; what only
         the collector would find is not, since it may come at any time or never."""
         let_collector_rest()  # until this virtual GPU is left
+
+    def moment(self) -> Moment:
+        """How far the record has come."""
+        return self.ledger.moment()
+
+    def goes_on_as_since(self, moment: Moment, times: int) -> bool:
+        """Write down what happened since then so many times more, where it would happen again just so; False where
+        that cannot be told: compiled code has a state of its own, and what is sized by values may differ each time."""
+        if self.compiled.is_used or self.ledger.reads_data:
+            return False
+        return self.ledger.repeat_since(moment, times)
 
     # -- phases --------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     last = (max(workload.steps, needed) if workload.lengths else workload.steps) - 1
     alike = _steps_are_alike(job, workload, spread)
     for step in range(last + 1):
-        begin = virtual.ledger.moment()
+        begin = virtual.moment()
         if zero_grad is ZeroGrad.BEFORE_FORWARD:
             steps.zero_grad(workload.set_to_none)
         if job.prompts is not None:
@@ -134,8 +134,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
             steps.zero_grad(workload.set_to_none)
         if workload.training_loop is not TrainingLoop.HF_TRAINER:
             _empty_cache(workload, step + 1)
-        follows_data = virtual.compiled.is_used or virtual.ledger.reads_data
-        if alike and 0 < step < last and not follows_data and virtual.ledger.repeat_since(begin, last - step):
+        if alike and 0 < step < last and virtual.goes_on_as_since(begin, last - step):
             break  # it left what it had found, so that the next ones would do the same: they are written down, not run
     _tell_host(steps, spread)
     del shared, answers

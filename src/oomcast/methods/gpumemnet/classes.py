@@ -210,7 +210,7 @@ def _estimate(
         provenance={
             **provenance,
             "interval": "the classes' probabilities",
-            "environment": target.stack.name,
+            "environment": target.stack.environment,
             "out_of_distribution": list(unlike),
             "classes": [
                 {
