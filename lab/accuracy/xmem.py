@@ -4,8 +4,7 @@ The loop has four iterations; `outputs` of one lives until the next has its own.
 are wikitext's, cut at 128 tokens. The figure is NVML's use of the device less its first record: what the allocator has
 reserved, with some kernels that were loaded late. The runs of the sets anova1, mc1 and mc_new gave cuBLAS no workspace
 (CUBLAS_WORKSPACE_CONFIG=:0:0), which is not followed here: the kernels that were loaded late take about as much as
-these workspaces (RegNetX on an RTX 3060 comes out 20 to 22 MiB too low without them). torch 2.6 with cuDNN 9.1 is
-judged with the stack of torch 2.4, which has the same cuDNN.
+these workspaces (RegNetX on an RTX 3060 comes out 20 to 22 MiB too low without them).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .table import Row, read_rows
 __all__ = ["read_xmem_runs"]
 
 NAME = "xmem_runs"
-STACK = "torch-2.4-cu121"
+STACK = "torch-2.6"
 TOKENS = 128
 """What the longest line of a batch is cut at. Small batches may have none that long."""
 SQUEEZED = 0.93
