@@ -240,7 +240,8 @@ def test_without_the_compiler_the_model_answers_for_one_gpu(monkeypatch: pytest.
 def test_texts_of_the_compiler() -> None:
     program = read_program(
         "HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias), {1}: (2, {}, may-alias) }, x={}\n\n"
-        'FileNames\n1 "/home/me/job.py"\n2 "/venv/site-packages/flax/linear.py"\n\n'
+        # A folder of the user's may be called oomcast, as a clone of this project is.
+        'FileNames\n1 "/home/me/oomcast/job.py"\n2 "/venv/site-packages/flax/linear.py"\n\n'
         "FileLocations\n1 {file_name_id=1 function_name_id=1 line=7}\n2 {file_name_id=2 function_name_id=2 line=90}\n\n"
         "StackFrames\n1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n\n"
         "ENTRY %main (p: f32[2]) -> f32[2] {\n"

@@ -43,6 +43,7 @@ _METADATA = re.compile(r'metadata=\{[^}]*?op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
 _TABLE = re.compile(r"^(\d+) (.*)$")
+_OWN = Path(__file__).resolve().parents[2]
 
 
 def read_program(text: str) -> HloProgram:
@@ -97,10 +98,15 @@ def _users_line(number: int, frames: Mapping[int, tuple[int, int]], lines: Mappi
         seen.add(number)
         location, parent = frames[number]
         file, row = lines.get(location, ("", 0))
-        if file and not {"site-packages", "dist-packages", "oomcast"} & set(Path(file).parts):
+        if file and not _belongs_to_a_package(Path(file)):
             return f"{Path(file).name}:{row}"
         number = parent
     return ""
+
+
+def _belongs_to_a_package(file: Path) -> bool:
+    """Installed, or oomcast's own; a folder of the user's may have its name."""
+    return bool({"site-packages", "dist-packages"} & set(file.parts)) or _OWN in file.parents
 
 
 class Buffer(NamedTuple):
