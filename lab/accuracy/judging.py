@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from oomcast.estimation import load_interval
+from oomcast.estimation import Doubt, load_interval
 
 from .baselines import BASELINES, linear_fit
 from .cases import Case, Measure
@@ -75,7 +75,9 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
     prediction, case = timed.prediction, result.case
     own = value_of(prediction, case.measure)
     estimate = own if context is None or case.measure is not Measure.DEVICE_TOTAL else prediction.reserved + context
-    interval = load_interval(calibrated=context is not None)
+    total = prediction.reserved + (prediction.context if context is None else context)
+    doubt = None if prediction.doubt is None else Doubt(*prediction.doubt)
+    interval = load_interval(calibrated=context is not None).for_job(doubt, total)
     least = most = estimate
     if case.measure in (Measure.RESERVED, Measure.DEVICE_TOTAL):
         least -= prediction.reserved - prediction.least_reserved
@@ -90,6 +92,8 @@ def _by_simulator(result: Result, name: str, context: int | None) -> Judged | No
         call=prediction.fits,
         ran=case.ran,
         seconds=result.capture_seconds + timed.seconds,
+        doubt=doubt,
+        device_total=total,
     )
 
 

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from oomcast.estimation import Doubt
+
 __all__ = ["Judged", "Score", "constants", "quantile", "score"]
 
 
@@ -23,6 +25,10 @@ class Judged:
     """Whether the estimator says that the job runs."""
     ran: bool
     seconds: float
+    doubt: Doubt | None = None
+    """What of the job drives its error."""
+    device_total: int | None = None
+    """The estimate of all that the process holds, whatever was measured of it."""
 
     @property
     def error(self) -> float:

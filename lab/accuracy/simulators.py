@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,6 +39,8 @@ class Prediction:
     least_reserved: int
     most_reserved: int
     """The same as `reserved`, save where batches differ and come in other orders."""
+    doubt: Sequence[int] | None = None
+    """The fields of `Doubt`; None where no interval of measured runs stands behind the answer."""
 
 
 def value_of(prediction: Prediction, measure: Measure) -> int:
@@ -74,6 +76,7 @@ def _variant(case: Case, trace: Trace, source: Source, benchmark: bool) -> Predi
 
 def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
     least, most = estimate.reserved_in_orders or (estimate.peak_reserved, estimate.peak_reserved)
+    basis = estimate.interval_basis
     tensors = {name: held for name, held in estimate.breakdown.items() if name not in _NOT_HELD_BY_TENSORS}
     return Prediction(
         allocated=estimate.peak_allocated,
@@ -86,6 +89,7 @@ def _prediction(estimate: Estimate, more_context: int = 0) -> Prediction:
         unsupported=sum(estimate.unsupported.values()),
         least_reserved=least,
         most_reserved=most,
+        doubt=None if basis is None or basis.doubt is None else list(dataclasses.astuple(basis.doubt)),
     )
 
 

@@ -70,6 +70,14 @@ def _interval_of_a_calibration(leaf: Leaf) -> bool:
     return "calibration" in leaf.job.options and leaf.path in figures
 
 
+def _interval_of_a_job(leaf: Leaf) -> bool:
+    """What follows from the interval, of one answer or of several; its own name tells that it was another one."""
+    *_, what = leaf.path.rpartition(".")
+    if what in ("low", "high", "will_not_exceed", "p_oom", "interval"):
+        return True
+    return what == "verdict" and {leaf.before, leaf.after} == {"fits", "tight"}
+
+
 def _gradient_named(leaf: Leaf) -> bool:
     """Bytes of a sweep's file that change their category alone: both breakdowns sum to the same."""
     if leaf.job.kind != "sweep":
@@ -119,6 +127,7 @@ REASONS: tuple[Reason, ...] = (
     Reason("cuBLAS's workspace on Blackwell is 32 MiB from torch 2.12 on, as the virtual GPU had it", _on_blackwell),
     Reason("the environment reaches the capture: before torch 2.0 optimizers loop over tensors", _under_an_old_torch),
     Reason("runs of one calibration that contradict each other are both held", _interval_of_a_calibration),
+    Reason("the interval follows what drives a job's error; it was one for all jobs", _interval_of_a_job),
     Reason("a weight's gradient in another memory format is called a gradient", _gradient_named),
 )
 _JOBS = {job.name: job for job in JOBS}

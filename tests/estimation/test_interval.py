@@ -55,7 +55,8 @@ def test_without_a_calibrated_kind_the_wider_one_serves() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"schema": 3}, "schema 2"),
+        ({"schema": 2}, "schema 3"),
+        ({"doubt": {**shipped()["doubt"], "base": 0.0}}, "must not be negative"),
         ({"catalogue": {**shipped()["catalogue"], "upper": 9.0}}, "not the quantile"),
         ({"catalogue": {**shipped()["catalogue"], "quantiles": [1.0]}}, "as many values"),
     ],

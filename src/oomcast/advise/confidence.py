@@ -60,15 +60,17 @@ class ConfidentTarget:
         return fits(estimate, self.confidence)
 
     def fits_quickly(self, trace: Trace) -> bool:
-        """`fits`, from one run of the allocator on a device of just the size that the confidence leaves."""
+        """`fits`, from a run of the allocator on a device of just the size that the confidence leaves."""
         simulation = Simulation(trace, self.target)
+        if not simulation.on_the_card.ran:
+            return False
         held = simulation.constants.context + simulation.constants.reserved
         room = min(simulation.room, self._limit(simulation) - held)
         return simulation.run(max(room, 0)).ran
 
     def totals(self, trace: Trace) -> Totals:
         simulation = Simulation(trace, self.target)
-        timeline = simulation.run()
+        timeline = simulation.unlimited
         held = simulation.constants.context + simulation.constants.reserved
         reserved = timeline.peak_reserved + held
         bounds = bounds_of(simulation, timeline, reserved)
@@ -79,7 +81,7 @@ class ConfidentTarget:
         return self._limit(Simulation(trace, self.target))
 
     def _limit(self, simulation: Simulation) -> int:
-        interval = load_interval(simulation.constants.context_is_sure)
+        interval = simulation.basis.interval
         usable = self.target.gpu.usable_memory
         low, high = 0, usable + 1
         while high - low > 1:
@@ -91,9 +93,10 @@ class ConfidentTarget:
         return low
 
 
-def smallest_gpu(needed: int, confidence: float) -> Gpu | None:
-    """The smallest card of the catalogue on which a job that needs so much fits; kernels are taken to be alike."""
-    interval = load_interval(False)
+def smallest_gpu(estimate: Estimate, confidence: float) -> Gpu | None:
+    """The smallest card of the catalogue on which such a job fits; kernels are taken to be alike."""
+    basis, needed = estimate.interval_basis, estimate.least_capacity
+    interval = load_interval(False) if basis is None else basis.interval
     for gpu in sorted(all_gpus(), key=lambda gpu: (gpu.usable_memory, gpu.name)):
         if interval.chance_above(needed, gpu.usable_memory) <= 1 - confidence + 1e-9:
             return gpu

@@ -138,6 +138,8 @@ class _Ranking:
         self.captures = 0
         self.failed: dict[str, str] = {}
         self._traces: dict[tuple[Any, ...], Trace] = {}
+        self._spreads: dict[str, float] = {}
+        """How wide the interval of the job is on the cards that it was simulated for."""
 
     def choices_among(self, gpus: tuple[Gpu, ...]) -> tuple[GpuChoice, ...]:
         choices: dict[str, GpuChoice] = {}
@@ -183,6 +185,8 @@ class _Ranking:
         """By a simulation with all of this card's own rules."""
         assert trace is not None
         estimate = estimate_trace(trace, self.target.on(gpu))
+        basis = estimate.interval_basis
+        self._spreads[gpu.name] = 1.0 if basis is None else basis.spread
         return GpuChoice(
             gpu=gpu,
             device_total=estimate.device_total,
@@ -200,7 +204,8 @@ class _Ranking:
         stack = self.target.stack
         more = context_bytes(gpu, stack) - context_bytes(measured.gpu, stack)
         needed = measured.needed + more
-        p_oom = load_interval(False).chance_above(needed, gpu.usable_memory)
+        spread = self._spreads[measured.gpu.name] * (1.0 if gpu.maker is None else gpu.maker.spread)
+        p_oom = load_interval(False).widened(spread).chance_above(needed, gpu.usable_memory)
         return GpuChoice(
             gpu=gpu,
             device_total=measured.device_total + more,

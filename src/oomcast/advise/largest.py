@@ -423,7 +423,7 @@ class _Search:
 
     def _floor(self, smallest: Estimate) -> Floor:
         held = smallest.breakdown
-        gpu = smallest_gpu(smallest.least_capacity, self.target.confidence)
+        gpu = smallest_gpu(smallest, self.target.confidence)
         return Floor(
             parameters=held.get("parameter", 0),
             gradients=held.get("gradient", 0),

@@ -378,7 +378,7 @@ def _extend(short: Estimate, longer: Estimate, times: float, confidence: float) 
     )
     needed = allocated + longer.least_capacity - longer.peak_allocated
     basis = longer.interval_basis
-    interval = load_interval(basis is not None and basis.context_is_sure)
+    interval = load_interval(False) if basis is None else basis.interval
     runs = needed <= longer.device_usable
     p_oom = agreeing_chance(interval.chance_above(needed, longer.device_usable), runs)
     sure = dataclasses.replace(longer, verdict=Verdict.FITS if runs else Verdict.OOM, p_oom=p_oom)

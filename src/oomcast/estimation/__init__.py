@@ -17,6 +17,7 @@ from .calibration import (
     write_calibration,
 )
 from .contribution import Contribution, contribute, read_contribution
+from .doubt import Doubt, DoubtWeights
 from .estimating import ACCEPTED_RISK, estimate_trace
 from .estimators import Estimator, NoOptions, estimate, estimate_spec, estimator_names, find_estimator
 from .interval import (
@@ -43,6 +44,8 @@ __all__ = [
     "CalibrationChange",
     "Constants",
     "Contribution",
+    "Doubt",
+    "DoubtWeights",
     "Estimate",
     "Estimator",
     "GroupCoverage",

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..units import format_bytes
+from .doubt import Doubt
+from .interval import Interval, load_interval
 
 if TYPE_CHECKING:
     from ..simulate import History
@@ -66,7 +68,15 @@ class IntervalBasis:
     context_is_sure: bool
     """Whether it is the interval for a CUDA context that a calibration measured closely (`load_interval`)."""
     spread: float = 1.0
-    """How many times wider it was made, since the runs are of other cards."""
+    """How many times as wide as for the job in the middle of those runs (`Interval.for_job`)."""
+    other_cards: float = 1.0
+    """How many times wider than that it was made, since the runs are of other makers' cards."""
+    doubt: Doubt | None = None
+    """What of this job drives its error; None for allocators of which no run was measured."""
+
+    @property
+    def interval(self) -> Interval:
+        return load_interval(self.context_is_sure).widened(self.spread * self.other_cards)
 
 
 @dataclass(frozen=True)

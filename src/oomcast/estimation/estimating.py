@@ -10,7 +10,7 @@ from ..simulate import LiveBlock, SpanPeak, Timeline
 from ..simulate.cudnn import Source
 from ..trace import Category, Phase, ScriptRun, Trace
 from ..units import format_bytes
-from .answer import Estimate, IntervalBasis, LiveTensor, PeakMoment, Verdict, agreeing_chance
+from .answer import Estimate, LiveTensor, PeakMoment, Verdict, agreeing_chance
 from .calibration import Constants
 from .simulation import NO_RANKS, ORDERS_TO_TRY, Simulation, bounds_of
 from .target import Target
@@ -37,15 +37,14 @@ def estimate_trace(
     """The Estimate of a job that was captured before; for `convolutions` and `communication` see `Simulation`."""
     simulation = Simulation(trace, target, convolutions, communication)
     target, constants = simulation.target, simulation.constants
-    limited = simulation.run(simulation.room)
+    limited = simulation.on_the_card
     # What does not run is described as it would be on a device without end: that is what it needs.
-    timeline = limited if limited.ran else simulation.run()
+    timeline = limited if limited.ran else simulation.unlimited
     reserved = simulation.reserved(timeline)
     allocated = simulation.allocated(timeline)
     device_total = reserved + constants.context + simulation.communication
     needed = simulation.needed()
-    bounds, maker = bounds_of(simulation, timeline, device_total), target.gpu.maker
-    interval = bounds.interval
+    bounds, interval = bounds_of(simulation, timeline, device_total), simulation.basis.interval
     p_oom = agreeing_chance(interval.chance_above(needed + bounds.above, simulation.available), limited.ran)
     calibrated_by = _calibration_in_words(target)
     others = tuple(found + constants.reserved for found in simulation.other_orders)
@@ -92,7 +91,7 @@ def estimate_trace(
             "versions": dict(trace.versions),
         },
         peak_by_module=by_module(simulation.trace, timeline),
-        interval_basis=IntervalBasis(interval.runs, constants.context_is_sure, 1.0 if maker is None else maker.spread),
+        interval_basis=simulation.basis,
         calibrated_by=calibrated_by,
         reserved_in_orders=in_orders,
         script=trace.script,

@@ -1,6 +1,8 @@
 """How far the truth lies from the point estimate: the ratios of measured runs, shipped as data (`interval.json`).
 
-There are two kinds: with the catalogue's context, and with one calibrated by a real run, which is nearer.
+There are two kinds: with the catalogue's context, and with one calibrated by a real run, which is nearer. Both are for
+the job in the middle of the measured runs: `for_job` makes them wider or narrower by what drives a job's error
+(`doubt.py`). The errors behind them were divided by it before their quantiles were taken.
 
 The bounds are conformal, for data that come in groups, and honest for a group never seen. Rows of one group resemble
 each other, so the plain quantile of all rows promises too much for a new group. Here every group counts the same, its
@@ -24,6 +26,7 @@ from importlib import resources
 from typing import Any
 
 from ..errors import BadInput, OomcastError
+from .doubt import Doubt, DoubtWeights
 
 __all__ = [
     "INTERVAL_SCHEMA",
@@ -39,14 +42,16 @@ __all__ = [
     "load_interval",
 ]
 
-INTERVAL_SCHEMA = 2
+INTERVAL_SCHEMA = 3
 _FILE = "interval.json"
 _TOLERANCE = 1e-4
+_DIGITS = 3
+"""Of a spread: it is part of an interval's name."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The distribution of truth / estimate over model families that were never seen."""
+    """The distribution of truth / estimate over model families that were never seen, for the job in the middle."""
 
     id: str
     coverage: float
@@ -60,6 +65,7 @@ class Interval:
     curve: QuantileCurve
     runs: int
     """How many measured runs it was made from."""
+    weights: DoubtWeights
 
     def check(self, coverage: float) -> None:
         """Raises BadInput for a coverage that the measured runs cannot promise."""
@@ -86,8 +92,25 @@ class Interval:
         """The one-sided bound; never below the estimate."""
         return round(device_total * self.ratios(coverage)[2])
 
+    def for_job(self, doubt: Doubt | None, total: int) -> Interval:
+        """That of a job with so much of what drives the error in its total."""
+        return self.widened(self.spread(doubt, total))
+
+    def spread(self, doubt: Doubt | None, total: int) -> float:
+        """How many times as far off as the job in the middle; without an allocator that was measured, as far as it.
+
+        The highest context of the catalogue stands at the upper end of a job that holds nothing else.
+        """
+        if doubt is None:
+            return 1.0
+        by_runs = self.weights.share(doubt, total) / self.weights.middle
+        by_context = doubt.context / max(total, 1) / (self.upper - 1)
+        return round(by_runs + by_context, _DIGITS)
+
     def widened(self, spread: float) -> Interval:
-        """The same with every error that many times as large: for what no measured run stands behind."""
+        """The same with every error that many times as large."""
+        if spread == 1:
+            return self
 
         def wider(ratio: float) -> float:
             return max(1 + (ratio - 1) * spread, 0.0)
@@ -132,6 +155,7 @@ def interval_from_json(content: Mapping[str, Any], calibrated: bool) -> Interval
         provenance=recorded["provenance"],
         curve=QuantileCurve(tuple(recorded["levels"]), tuple(recorded["quantiles"])),
         runs=recorded["runs"],
+        weights=DoubtWeights.read(content["doubt"]),
     )
     side = (1 - interval.coverage) / 2
     for bound, level in ((interval.lower, side), (interval.upper, 1 - side), (interval.upper_one_sided, 1 - 2 * side)):
@@ -142,7 +166,8 @@ def interval_from_json(content: Mapping[str, Any], calibrated: bool) -> Interval
 
 def interval_to_json(name: str, kinds: Mapping[str, Interval]) -> dict[str, Any]:
     """Plain data that `interval_from_json` reads; the kinds are `catalogue` and `calibrated`."""
-    return {"schema": INTERVAL_SCHEMA, "id": name} | {
+    weights = dataclasses.asdict(next(iter(kinds.values())).weights)
+    return {"schema": INTERVAL_SCHEMA, "id": name, "doubt": weights} | {
         kind: {
             "coverage": one.coverage,
             "lower": one.lower,

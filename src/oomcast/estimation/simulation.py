@@ -29,8 +29,10 @@ from ..simulate import (
 from ..simulate.cudnn import Source, convolution_rules, has_batch_norm, has_convolutions, with_benchmark
 from ..spec import FRAMEWORKS
 from ..trace import Category, Trace, verify
+from .answer import IntervalBasis
 from .calibration import Constants
-from .interval import Interval, load_interval
+from .doubt import Doubt
+from .interval import load_interval
 from .target import Target
 
 __all__ = ["NO_RANKS", "ORDERS_TO_TRY", "Bounds", "Simulation", "bounds_of", "constants_of"]
@@ -48,17 +50,15 @@ class Bounds(NamedTuple):
     not_exceeded: int
     above: int
     """By how much the context and NCCL's buffers may be larger than they were taken to be."""
-    interval: Interval
 
 
 def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> Bounds:
     """Around the total of one run of the simulation."""
-    target, constants = simulation.target, simulation.constants
-    interval, maker = load_interval(constants.context_is_sure), target.gpu.maker
+    target, constants, maker = simulation.target, simulation.constants, simulation.target.gpu.maker
+    interval = simulation.basis.interval
     # Real runs that contradict each other: whichever is right, the bounds must hold it.
     above, below = constants.context_at_most - constants.context, constants.context - constants.context_at_least
     if maker is not None:
-        interval = interval.widened(maker.spread)
         figure = context_figure(target.gpu, target.stack)
         above, below = above + figure.high - figure.typical, below + figure.typical - figure.low
     above += simulation.nccl.high - simulation.nccl.typical
@@ -80,7 +80,7 @@ def bounds_of(simulation: Simulation, timeline: Timeline, device_total: int) -> 
         low = min(low, interval.around(min(totals), floor, target.coverage)[0])
         high = max(high, interval.around(max(totals), floor, target.coverage)[1])
         not_exceeded = max(not_exceeded, interval.not_exceeded(max(totals), target.coverage))
-    return Bounds(max(low - below, 0), high + above, not_exceeded + above, above, interval)
+    return Bounds(max(low - below, 0), high + above, not_exceeded + above, above)
 
 
 def framework_of_trace(trace: Trace) -> str:
@@ -172,10 +172,53 @@ class Simulation:
         sizes = tuple(dataclasses.replace(made, nbytes=round(made.nbytes * ratio)) for made in self.trace.allocations)
         other = copy.copy(self)
         other.trace = dataclasses.replace(self.trace, allocations=sizes)
-        other.__dict__.pop("_program", None)
-        limited = other.run(self.room)
-        timeline = limited if limited.ran else other.run()
+        for known in ("_program", "on_the_card", "unlimited"):
+            other.__dict__.pop(known, None)
+        timeline = other.on_the_card if other.on_the_card.ran else other.unlimited
         return self.reserved(timeline) + self.constants.context + self.communication
+
+    @cached_property
+    def on_the_card(self) -> Timeline:
+        return self.run(self.room)
+
+    @cached_property
+    def unlimited(self) -> Timeline:
+        """On a device without end: torch's allocator does the same on a card that it never finds full."""
+        settings = self._settings
+        if not isinstance(settings, AllocatorSettings) or settings.garbage_collection_threshold:
+            return self.run()
+        free = self.on_the_card.ran and not self.on_the_card.retries
+        return self.on_the_card if free else self.run()
+
+    @cached_property
+    def doubt(self) -> Doubt | None:
+        """What drives the error of this job; None for allocators of which no run was measured."""
+        if not isinstance(self._settings, AllocatorSettings):
+            return None
+        cache = self.unlimited.peak_reserved - self.unlimited.peak_allocated
+        workspace = max((sizes[0] for sizes in self._program.borrowed), default=0)
+        return Doubt(cache, workspace, self._context_beyond())
+
+    def _context_beyond(self) -> int:
+        """What the runs behind the interval do not tell of: a context that was read off other cards, or reports."""
+        gpu, stack = self.target.gpu, self.target.stack
+        if self.constants.context_is_measured or gpu.maker is not None:  # a maker's range is added to the bounds
+            return self.constants.context_error
+        figure = context_figure(gpu, stack)
+        return 0 if figure.basis == "measured" else figure.high - figure.typical
+
+    @cached_property
+    def basis(self) -> IntervalBasis:
+        """What the bounds of this job rest on."""
+        measured, maker = load_interval(self.constants.context_is_sure), self.target.gpu.maker
+        total = self.reserved(self.unlimited) + self.constants.context + self.communication
+        return IntervalBasis(
+            measured.runs,
+            self.constants.context_is_sure,
+            measured.spread(self.doubt, total),
+            1.0 if maker is None else maker.spread,
+            self.doubt,
+        )
 
     @cached_property
     def _program(self) -> Program:

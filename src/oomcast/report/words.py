@@ -126,13 +126,16 @@ def verdict_sentence(estimate: Estimate) -> str:
 
 
 def interval_words(estimate: Estimate) -> str:
-    """What the bounds rest on: how many real runs, and where the context's figure is from."""
-    basis = estimate.interval_basis
-    runs = f"{basis.runs:,} measured runs" if basis is not None else str(estimate.provenance.get("interval", ""))
-    by = estimate.calibrated_by
-    if basis is not None and basis.spread != 1:
-        return f"that of {runs} on NVIDIA's cards, {basis.spread:g} times as wide"
-    return f"from {runs}, context from the catalogue" if by is None else f"from {runs}, calibrated by {by}"
+    """What the bounds rest on: how many real runs, what of this job makes them wider, where the context is from."""
+    basis, by = estimate.interval_basis, estimate.calibrated_by
+    words = str(estimate.provenance.get("interval", ""))
+    if basis is not None:
+        words = f"{basis.runs:,} measured runs"
+        if basis.other_cards != 1:
+            words += f" on NVIDIA's cards, {basis.other_cards:g} × as wide"
+        if basis.doubt is not None:
+            words += f", {basis.spread:.2g} × that of the middle one"
+    return f"from {words}, context from the catalogue" if by is None else f"from {words}, calibrated by {by}"
 
 
 def setting_words(estimate: Estimate) -> str:

@@ -46,8 +46,7 @@ class Demand:
     @classmethod
     def from_estimate(cls, estimate: Estimate) -> Demand:
         if estimate.interval_basis is not None:
-            shipped = load_interval(estimate.interval_basis.context_is_sure)
-            return cls(estimate.device_total, shipped.curve, estimate.p_oom)
+            return cls(estimate.device_total, estimate.interval_basis.interval.curve, estimate.p_oom)
         side = (1 - estimate.coverage) / 2
         bounds = {side: estimate.low, 0.5: estimate.device_total, 1 - side: estimate.high}
         if estimate.coverage > 0.5:
