@@ -39,6 +39,9 @@ class Reason:
     covers: Callable[[Leaf], bool]
 
 
+_LATER_REMEDIES = (["compile"], ["checkpointing-offload"])
+
+
 def _assumption_added(leaf: Leaf) -> bool:
     lists = isinstance(leaf.before, list) and isinstance(leaf.after, list)
     return leaf.path.endswith("assumptions") and lists and set(leaf.before) <= set(leaf.after)
@@ -78,6 +81,23 @@ def _interval_of_a_job(leaf: Leaf) -> bool:
     return what == "verdict" and {leaf.before, leaf.after} == {"fits", "tight"}
 
 
+def _decision_by_the_interval(leaf: Leaf) -> bool:
+    """What a search or a ranking chose by P(OOM); the bytes of what both looked at are the same."""
+    if leaf.job.kind == "fit":
+        before, after = leaf.answers
+        return leaf.path == "limit" or before["value"] != after["value"]
+    if leaf.job.kind == "rank_gpus":
+        return leaf.path.rpartition(".")[2] in ("enough", "own_capture", "smallest", "cheapest", "captures")
+    return False
+
+
+def _sizes(remedies: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """All but what follows from the interval, without the remedies that came later."""
+    judged = ("p_oom", "verdict", "reaches")
+    kept = [one for one in remedies if one["keys"] not in _LATER_REMEDIES]
+    return [{name: value for name, value in one.items() if name not in judged} for one in kept]
+
+
 def _gradient_named(leaf: Leaf) -> bool:
     """Bytes of a sweep's file that change their category alone: both breakdowns sum to the same."""
     if leaf.job.kind != "sweep":
@@ -100,13 +120,13 @@ def _risk_of_a_classifier(leaf: Leaf) -> bool:
     return learned and leaf.path == "p_oom" and leaf.after > leaf.before
 
 
-def _compiling_offered(leaf: Leaf) -> bool:
-    """One remedy more, the others as they were; it takes one capture."""
+def _remedies_offered(leaf: Leaf) -> bool:
+    """So many remedies more, the others as they were; each takes one capture."""
     if leaf.job.kind != "what_to_change":
         return False
     if leaf.path == "captures":
-        return bool(leaf.after == leaf.before + 1)
-    return leaf.path == "single" and [one for one in leaf.after if one["keys"] != ["compile"]] == leaf.before
+        return bool(leaf.before < leaf.after <= leaf.before + len(_LATER_REMEDIES))
+    return leaf.path == "single" and _sizes(leaf.before) == _sizes(leaf.after)
 
 
 def _dropped_model(leaf: Leaf) -> bool:
@@ -119,7 +139,7 @@ def _dropped_model(leaf: Leaf) -> bool:
 
 
 REASONS: tuple[Reason, ...] = (
-    Reason("advise offers compiling", _compiling_offered),
+    Reason("advise offers compiling and offloaded activations", _remedies_offered),
     Reason("a model that the job drops is free from then on; it was kept", _dropped_model),
     Reason("outside of what was learnt, P(OOM) widens as the bound does", _risk_of_a_classifier),
     Reason("what had to be assumed is said: the optimizer, the versions that were followed", _assumption_added),
@@ -128,6 +148,7 @@ REASONS: tuple[Reason, ...] = (
     Reason("the environment reaches the capture: before torch 2.0 optimizers loop over tensors", _under_an_old_torch),
     Reason("runs of one calibration that contradict each other are both held", _interval_of_a_calibration),
     Reason("the interval follows what drives a job's error; it was one for all jobs", _interval_of_a_job),
+    Reason("searches and rankings choose by that interval", _decision_by_the_interval),
     Reason("a weight's gradient in another memory format is called a gradient", _gradient_named),
 )
 _JOBS = {job.name: job for job in JOBS}

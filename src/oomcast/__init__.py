@@ -3,7 +3,7 @@
 >>> import oomcast
 >>> answer = oomcast.estimate("zoo:resnet50", batch_size=64, device="rtx-3090")
 >>> answer
-<Estimate FITS zoo:resnet50 on rtx-3090: 6.76 GiB of 23.54 GiB usable (95% interval 6.42 GiB to 7.73 GiB), P(OOM) 0.0%>
+<Estimate FITS zoo:resnet50 on rtx-3090: 6.76 GiB of 23.54 GiB usable (95% interval 6.36 GiB to 8.10 GiB), P(OOM) 0.0%>
 >>> answer.verdict, answer.device_total
 
 Commands are in `oomcast --help`; what goes wrong is in `oomcast.errors`.
