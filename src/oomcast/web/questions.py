@@ -45,7 +45,7 @@ KINDS: Mapping[str, str] = {
     "estimate": "how much a training job will hold, and whether it fits: the JSON of oomcast estimate --json",
     "report": "the same as a page: timeline, modules, tensors (HTML)",
     "compare": "the predicted run against a recorded memory snapshot: the JSON of oomcast diff --json",
-    "sweep": "memory over the batch size, the sequence length or the image size, interpolated between captures",
+    "sweep": "memory over one number of the job, interpolated between captures, or over the number of GPUs",
     "map": "which batch sizes fit with which sequence lengths or image sizes",
     "gpus": "the GPUs that are enough, with prices: the JSON of oomcast gpus --json",
     "advise": "what to change so that the job fits: the JSON of oomcast advise --json",
@@ -63,7 +63,7 @@ OFFERED: tuple[Option, ...] = tuple(
     option for option in options_of(*DESCRIPTIONS) if option.flags and option.name not in _REFUSED
 )
 """The options of a question: all that the command line has but for those that reach the server's files."""
-PARAMETER = OneOf("parameter", ("batch-size", "seq-len", "input-size"))
+PARAMETER = OneOf("parameter", ("batch-size", "seq-len", "input-size", "lora-rank", "gpus"))
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _MODEL = re.compile(rf"{_PART}(/{_PART})?")
