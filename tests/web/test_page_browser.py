@@ -203,6 +203,8 @@ def test_ranks_and_numbers_of_gpus_have_sliders_that_know(browser: Any, service:
     page.wait_for_selector(CAPTURED, timeout=3 * PATIENCE)
     told = settings_of(opened)
     assert (told["adapter"]["r"], told["device"], told["parallel"]) == (32, "4xt4", "ddp")
+    page.click("[data-ask=gpus]")
+    assert "oomcast plan" in opened.text("[data-note=gpus]")
     check_silent(opened, service)
     assert serious_faults(page) == []
 

@@ -397,12 +397,13 @@ async function keep() {
 }
 
 function compare() {
-  if (!kept || !shown) { at("comparison").replaceChildren(...(kept ? [element("p", { class: "hint" }, "A is kept; the answer to these settings is not known yet.")] : [])); return; }
-  const scale = Math.max(kept.found.device_usable, kept.found.high, shown.device_usable, shown.high);
+  if (!kept) { at("comparison").replaceChildren(); return; }
+  const all = [kept.found, shown ?? kept.found], scale = Math.max(...all.flatMap((found) => [found.device_usable, found.high]));
   const rough = (found) => (found.origin === "interpolated" ? " (≈ interpolated)" : "");
   at("comparison").replaceChildren(
-    element("p", {}, element("b", {}, `A${rough(kept.found)} `), element("code", {}, kept.words)), gauge(kept.found, scale), element("p", {}, element("b", {}, `Now${rough(shown)}`)), gauge(shown, scale),
-    differenceOf(kept.found, shown));
+    element("p", {}, element("b", {}, `A${rough(kept.found)} `), element("code", {}, kept.words)), gauge(kept.found, scale),
+    element("p", {}, element("b", {}, shown ? `Now${rough(shown)}` : "Now: not known yet")),
+    ...(shown ? [gauge(shown, scale), differenceOf(kept.found, shown)] : []));
 }
 
 async function download() {
@@ -432,6 +433,10 @@ async function words() {
 
 async function askMore(kind) {
   const note = document.querySelector(`[data-note="${kind}"]`), mine = generation;
+  if (kind === "gpus" && machines().count > 1) {
+    note.textContent = "GPUs are ranked for jobs on one GPU; oomcast plan looks for layouts on several.";
+    return;
+  }
   note.textContent = "asked …";
   const body = { ...question(), ...(kind === "map" ? { parameter: sizeParameter() ?? "seq-len" } : {}) };
   try {
