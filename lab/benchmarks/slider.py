@@ -47,6 +47,9 @@ _MOVE = f"""async () => {{
   const kind = document.getElementById("state").dataset.kind, answered = performance.now() - began;
   return [kind, answered, await ({PAINTED})() - began];
 }}"""
+_AT_REST = """() => [...document.querySelectorAll("#curves figcaption")]
+  .every((one) => !one.textContent.includes("comes after the capture"))"""
+"""Nothing is captured beside what is measured."""
 
 
 def main() -> int:
@@ -89,11 +92,12 @@ def _measured(
     page.set_default_timeout(_PATIENCE)
     page.goto(f"http://127.0.0.1:{port}/#{quote(json.dumps(settings))}")
     page.wait_for_selector('#state[data-kind="captured"]')
-    page.wait_for_selector("#batch-chart svg")
+    page.wait_for_function(_AT_REST)
     answered, painted, captured = [], [], []
     for _ in range(moves):
         kind, until_answered, until_painted = page.evaluate(_MOVE)
         page.wait_for_selector('#state[data-kind="captured"]')
+        page.wait_for_function(_AT_REST)
         if kind == "interpolated":
             answered.append(until_answered)
             painted.append(until_painted)

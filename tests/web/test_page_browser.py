@@ -80,6 +80,22 @@ def test_a_slider_answers_at_once_and_is_confirmed_by_the_same_figures(browser: 
     check_silent(opened, service)
 
 
+def test_no_answer_waits_for_a_curve(browser: Any, service: Service) -> None:
+    context = browser.new_context(viewport=DESKTOP)
+    page = context.new_page()
+    page.set_default_timeout(3 * PATIENCE)
+    held: list[Any] = []
+    page.route("**/sweep*", lambda route: held.append(route))  # never answered
+    page.goto(f"{service.address}/#{quote(json.dumps(MLP))}")
+    for optimizer in ("sgd", "adamw"):
+        page.wait_for_selector(CAPTURED)
+        page.select_option("#optimizer", optimizer)
+    page.wait_for_selector(CAPTURED)
+    assert "adamw" in page.inner_text("#command")
+    assert len(held) == 1
+    context.close()
+
+
 def test_the_map_is_a_table_whose_cells_lead_there(browser: Any, service: Service) -> None:
     opened = opened_at(browser, service, LSTM)
     page = opened.page

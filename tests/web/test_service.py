@@ -57,7 +57,7 @@ def test_an_answer_is_that_of_the_command_line_to_the_byte(
 
 
 def test_a_new_question_is_told_its_place_and_answered_later(service: Service) -> None:
-    asked = [{**MLP, "batch_size": size} for size in (3, 5)]
+    asked = [{**MLP, "batch_size": size} for size in (3, 5, 7, 9, 11, 13)]
     waiting = [json.loads(service.send("POST", "/estimate", one)[2]) for one in asked]
     assert {one["state"] for one in waiting} <= {"waiting", "taken"}
     assert [one for one in waiting if one["state"] == "waiting"][-1]["place"] >= 1

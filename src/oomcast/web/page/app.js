@@ -238,7 +238,7 @@ async function compareWith(file) {
 
 // Showing
 
-let generation = 0, asking = false, drawing = 0;
+let generation = 0, asking = false, sweeping = false, drawing = 0;
 
 /** The numbers that a slider moves, each with its value now, and where its curve is drawn. */
 function sliders() {
@@ -289,7 +289,7 @@ async function confirm() {
       if (hasFiles()) { read = found.workload; fillControls(); }
       show({ ...found, id }, "captured");
       document.body.dataset.captureMs = (performance.now() - began).toFixed(1);
-      await sweepAround(mine);
+      sweepAround();
     } catch (error) {
       if (mine === generation) { refused(error.message); }
     }
@@ -306,9 +306,13 @@ function keyOf(parameter) {
   return JSON.stringify([parameter, told]);
 }
 
-async function sweepAround(mine) {
-  for (const [parameter] of sliders()) {
-    if (mine !== generation || sweeps.has(keyOf(parameter))) continue;
+/** The curves around a captured setting, one after the other; nothing waits for them. */
+async function sweepAround() {
+  if (sweeping) return;
+  sweeping = true;
+  while (shown?.origin === "captured") {
+    const [parameter] = sliders().find(([one]) => !sweeps.has(keyOf(one))) ?? [];
+    if (!parameter) break;
     const key = keyOf(parameter);
     try {
       const { text } = await ask("sweep", { ...question(), parameter });
@@ -318,6 +322,7 @@ async function sweepAround(mine) {
     }
     drawCharts();
   }
+  sweeping = false;
 }
 
 const ORIGINS = {
