@@ -77,7 +77,7 @@ _PATHS = (
         "/openapi.json",
         "/models",
         "/",
-        *("/sweep", "/map", "/compare", "/report", "/gpus", "/advise", "/admission"),
+        *("/sweep", "/map", "/compare", "/report", "/gpus", "/advise", "/admission", "/replay"),
         "/words",
         "//",
         "/%ff%fe",
@@ -184,6 +184,8 @@ def _body(chance: random.Random, target: Path, path: str) -> bytes:
     if chance.random() < 0.2:
         recording = filled(chance.choice(_RECORDINGS)).encode("latin-1")
         asked["snapshot"] = base64.b64encode(recording).decode() if chance.random() < 0.9 else "%%"
+    if path == "/replay":
+        asked = {name: value for name, value in asked.items() if name == "snapshot" or chance.random() < 0.1}
     if path == "/admission":
         asked = _review(asked)
     data = bytearray(json.dumps(asked).encode())

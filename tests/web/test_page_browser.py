@@ -260,10 +260,12 @@ def test_a_prediction_is_compared_with_a_dropped_snapshot(browser: Any, service:
     opened = opened_at(browser, service, MLP)
     page = opened.page
     page.set_input_files("#snapshot", str(tmp_path / "real.pickle"))
-    page.wait_for_selector("#real table", timeout=3 * PATIENCE)
+    page.wait_for_selector("#real table >> nth=1", timeout=3 * PATIENCE)
     predicted = service.ask("estimate", **MLP)
     for figure in (predicted["peak_reserved"], recorded.peak_reserved):
-        assert format_bytes(figure) in opened.text("#real table >> nth=0")
+        assert format_bytes(figure) in opened.text("#real table >> nth=1")
+    assert format_bytes(recorded.peak_reserved) in opened.text("#real table >> nth=0")
+    assert "the same to the byte" in opened.text("#real .hint")
     assert settings_of(opened) == MLP
     (tmp_path / "bad.pickle").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     page.set_input_files("#snapshot", str(tmp_path / "bad.pickle"))

@@ -52,6 +52,7 @@ _PAGES = {
     "curves.js": "text/javascript; charset=utf-8",
     "api.js": "text/javascript; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
+    "recordings.js": "text/javascript; charset=utf-8",
     "report.css": "text/css; charset=utf-8",
 }
 

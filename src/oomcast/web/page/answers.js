@@ -16,14 +16,6 @@ export function table(names, rows) {
     element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", { class: "num" }, cell)))))));
 }
 
-/** A prediction against a recording. */
-export function differences(found, labels) {
-  const parts = [["At the peak", found.totals], ["Category", found.categories], ["Blocks by size", found.sizes], ["Line", found.lines]];
-  const tables = parts.filter(([, rows]) => rows.length).map(([title, rows]) => table([title, "Predicted", "Real", "Difference"],
-    rows.slice(0, 12).map((row) => [labels[row.name] ?? row.name, bytes(row.before), bytes(row.after), signed(row.change)])));
-  return [element("p", {}, element("b", {}, found.sentence), " Before is the prediction, after the real run."), ...tables];
-}
-
 /** Two answers beside each other, A first. */
 export function differenceOf(a, b) {
   const rows = ["device_total", "low", "high", "peak_allocated", "peak_reserved", "least_capacity"].map((name) =>

@@ -1,10 +1,11 @@
 // The page: controls make settings, settings are asked for, answers are shown.
 // What moves with a slider comes from a sweep (interpolated, and said so); a capture of the very setting confirms it.
 
-import { differenceOf, differences, figures, gpuRanking, remedies, reportFrame } from "/page/answers.js";
-import { ask, packed, post } from "/page/asking.js";
+import { differenceOf, figures, gpuRanking, remedies, reportFrame } from "/page/answers.js";
+import { ask, post } from "/page/asking.js";
 import { bytes, element, gauge, mapTable } from "/page/charts.js";
 import { TITLES, between, sweepChart } from "/page/curves.js";
+import { tellOfRecording } from "/page/recordings.js";
 
 const RANKS = [0, 4, 8, 16, 32, 64, 128, 256];
 const COUNTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -199,7 +200,7 @@ function listen() {
 async function takeFiles(dropped) {
   if (!dropped.length) return;
   const recording = dropped.find((file) => SNAPSHOT.test(file.name));
-  if (recording) { await compareWith(recording); return; }
+  if (recording) { at("real-head").scrollIntoView(); await tellOfRecording(recording, question(), facts.labels, document.querySelector('[data-note="real"]'), at("real")); return; }
   const texts = {};
   for (const file of dropped) {
     if (file.size > 200_000) { at("file-list").textContent = `${file.name} is too large for a configuration.`; return; }
@@ -220,20 +221,6 @@ async function takeFiles(dropped) {
 /** Whether it is the config.json of a model, and not of a training. */
 function describesModel(text) {
   try { const told = JSON.parse(text); return Boolean(told.model_type ?? told.architectures); } catch { return false; }
-}
-
-/** The prediction for these settings against what a GPU did. */
-async function compareWith(file) {
-  const note = document.querySelector('[data-note="real"]');
-  note.textContent = `reading ${file.name} …`;
-  at("real-head").scrollIntoView();
-  try {
-    const { text } = await ask("compare", { ...question(), snapshot: await packed(file) }, (how) => { note.textContent = how; });
-    note.textContent = "";
-    at("real").replaceChildren(...differences(JSON.parse(text), facts.labels));
-  } catch (error) {
-    note.textContent = error.message;
-  }
 }
 
 // Showing

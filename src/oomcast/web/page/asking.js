@@ -24,12 +24,3 @@ export async function ask(kind, body, told = () => {}) {
     }
   }
 }
-
-/** A file's bytes for JSON: recordings pack to a twentieth. */
-export async function packed(file) {
-  const stream = file.name.endsWith(".gz") ? file.stream() : file.stream().pipeThrough(new CompressionStream("gzip"));
-  const bytesOfIt = new Uint8Array(await new Response(stream).arrayBuffer());
-  let text = "";
-  for (let start = 0; start < bytesOfIt.length; start += 32768) text += String.fromCharCode(...bytesOfIt.subarray(start, start + 32768));
-  return btoa(text);
-}
