@@ -308,6 +308,24 @@ def test_what_cannot_be_asked_is_said_and_a_dropped_file_is_read(
     assert opened.text("#command") == "oomcast estimate training_args.json --model config.json --device t4"
 
 
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_for_programs_lists_every_route(
+    browser: Any, service: Service, screen: dict[str, int], scheme: str
+) -> None:
+    opened = Opened(browser, f"{service.address}/docs", viewport=screen, color_scheme=scheme)
+    opened.page.wait_for_selector("h2")
+    described = json.loads(service.send("GET", "/openapi.json")[2])["paths"]
+    heads = [f"{method.upper()} {path}" for path, methods in described.items() for method in methods]
+    assert opened.page.locator("h2").all_inner_texts() == heads
+    opened.page.locator("summary").first.focus()
+    opened.page.keyboard.press("Enter")
+    assert "batch_size" in opened.text("table >> nth=0")
+    assert opened.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    check_silent(opened, service)
+    assert serious_faults(opened.page) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_is_cut_off(browser: Any, service: Service, scheme: str) -> None:
     opened = opened_at(browser, service, MLP, viewport=PHONE, color_scheme=scheme, has_touch=True, is_mobile=True)
