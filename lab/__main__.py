@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Command] = {
     "configs": Command("lab.configs", "public configuration files of training frameworks, read as they are"),
     "figures": Command("lab.accuracy.figures.make", "make the table of cited figures again"),
     "distill": Command("lab.cudnn.distill", "make the table of cuDNN's workspaces that ships"),
+    "pictures": Command("lab.pictures", "take the documentation's pictures again"),
     "build-stub": Command("lab.cudnn.build_stub", "compile the stand-ins for libcuda that ship"),
 }
 

@@ -9,7 +9,6 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import oomcast
 from oomcast.errors import OomcastError
 from oomcast.units import format_bytes
+
+from .resident import resident
 
 __all__ = ["add_to"]
 
@@ -70,7 +71,7 @@ def _one_by_one(count: int, known: dict[str, tuple[int, ...]]) -> int:
     for number in range(count):
         job = list(known)[number % len(known)]
         other += _peaks(job) != known[job]
-        held = sum(_resident())
+        held = sum(resident(os.getpid()))
         if number >= count * _WARM:
             before = before or held
             most = max(most, held)
@@ -103,16 +104,3 @@ def _large(name: str, model: str) -> bool:
             return True
     print(f"{name}: {format_bytes(found.device_total)} in {time.monotonic() - started:.0f} s", flush=True)
     return False
-
-
-def _resident() -> Iterator[int]:
-    """Bytes of this process and of all that it has started."""
-    ours = {os.getpid()}
-    for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if int(folder.name) in ours or parent in ours:
-                ours.add(int(folder.name))
-                yield int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError):
-            continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import http.client
 import re
 import signal
 import subprocess
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oomcast.errors import OomcastError
 
-__all__ = ["Server", "serving"]
+__all__ = ["Server", "send", "serving"]
 
 
 class Server:
@@ -46,9 +46,6 @@ class Server:
         self.process.stdout.close()
         self._log.close()
 
-    def resident(self) -> int:
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
 
 @contextlib.contextmanager
 def serving(store: Path, *options: str) -> Iterator[Server]:
@@ -58,3 +55,17 @@ def serving(store: Path, *options: str) -> Iterator[Server]:
     finally:
         if server.process.poll() is None:
             server.stop()
+
+
+def send(
+    port: int, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
+) -> tuple[int, bytes]:
+    """One request on a connection of its own: status and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+    sent = {"Content-Type": "application/json"} if body is not None else {}
+    try:
+        connection.request(method, path, body, {**sent, **(headers or {})})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

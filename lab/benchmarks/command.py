@@ -24,6 +24,7 @@ __all__ = ["BARS", "STUDIES", "add_to"]
 BARS = ("replay", "recorded_steps", "liger", "real_models", "coverage", "speed", "cold_commands", "rules", "peers")
 """Each has `run(truth, progress)` in the module of its name. All run where none is named."""
 STUDIES = (
+    "chart_libraries",
     "coverage",
     "cudnn_table",
     "dnnperf",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import oomcast
@@ -40,6 +44,33 @@ def test_values_between_captures_on_several_gpus_are_those_of_captures(parallel:
     assert captured.breakdown["communication"] > 0
 
 
+def test_the_rank_of_a_lora_between_captures(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 256, "vocab_size": 500}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    job = str(tmp_path / "config.json")
+
+    def asked(rank: int) -> dict[str, Any]:
+        return {"device": "t4", "batch_size": 2, "seq_len": 64, "steps": 1, "adapter": f"lora,r={rank}"}
+
+    points = {point.value: point for point in sweep(job, parameter="lora-rank", **asked(32)).points}
+    assert {rank for rank, point in points.items() if point.captured} == {4, 32, 256}
+    captured = oomcast.estimate(job, **asked(128))
+    assert points[128].peak_allocated == captured.peak_allocated > points[64].peak_allocated
+    with pytest.raises(BadInput, match="no LoRA"):
+        sweep(job, parameter="lora-rank", **{**asked(8), "adapter": None})
+
+
+def test_numbers_of_gpus_are_each_captured() -> None:
+    asked = {"batch_size": 2, "seq_len": 64, "blocks": 2, "steps": 1, "precision": "amp-bf16", "parallel": "fsdp2,tp=4"}
+    swept = sweep("zoo:llama-3-8b", parameter="gpus", device="4xa100-40gb", values=(2, 4, 8), **asked)
+    assert [point.value for point in swept.points] == [4, 8]  # two GPUs cannot be four
+    assert all(point.captured for point in swept.points)
+    assert swept.likeness is None
+    whole = oomcast.estimate("zoo:llama-3-8b", device="8xa100-40gb", **asked)
+    assert swept.points[1].device_total == whole.device_total < swept.points[0].device_total
+
+
 def test_a_map_on_several_gpus() -> None:
     asked = {"device": "8xt4", "parallel": "fsdp2", "blocks": 1, "steps": 1}
     found = memory_map("zoo:bert-base", parameter="seq-len", batch_size=4, seq_len=128, **asked)
@@ -65,3 +96,5 @@ def test_what_cannot_be_swept_is_said() -> None:
         sweep("zoo:mlp", device="t4", parameter="accumulation", batch_size=2)
     with pytest.raises(BadInput, match="one side"):
         memory_map("zoo:mlp", device="t4", parameter="batch-size", batch_size=2)
+    with pytest.raises(BadInput, match="several of one node"):
+        sweep("zoo:mlp", device="t4", parameter="gpus", batch_size=2)

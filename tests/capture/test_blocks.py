@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,3 +76,15 @@ def test_what_cannot_be_shortened_is_told(model: Any, words: str) -> None:
 def test_blocks_are_torch_jobs_only() -> None:
     with pytest.raises(BadInput, match="--blocks is offered for PyTorch jobs, not for jax"):
         oomcast.estimate(SIX, batch_size=2, device="t4", blocks=3, framework="jax")
+
+
+def test_what_is_left_out_of_a_tuned_model_is_never_loaded(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    held = []
+    for layers in (12, 2):
+        config = {"n_embd": 128, "n_layer": layers, "n_head": 2, "n_positions": 64, "vocab_size": 100}
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **config}))
+        asked = {"device": "t4", "batch_size": 1, "seq_len": 16, "steps": 2, "adapter": "lora,r=4"}
+        found = oomcast.estimate(str(tmp_path / "config.json"), blocks=2, **asked)
+        held.append((found.peak_allocated, found.highest_by_phase["loading"]))
+    assert held[0] == held[1]

@@ -166,6 +166,12 @@ def test_sizes_read_the_same_as_on_the_command_line(browser: Any, file: Path) ->
     assert all(words == format_bytes(value) for value, words in shown)
 
 
+def test_what_is_hard_to_use_would_be_found(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "nameless.html").write_text("<!doctype html><title>t</title><button></button>", encoding="utf-8")
+    found = serious_faults(Opened(browser, tmp_path / "nameless.html").page)
+    assert any(fault.startswith("button-name") for fault in found)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_in_light_and_dark(browser: Any, file: Path, scheme: str) -> None:
     opened = Opened(browser, file, viewport={"width": 375, "height": 800}, is_mobile=True, color_scheme=scheme)

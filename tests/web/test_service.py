@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ pytest.importorskip("sqlalchemy")
 
 from service_process import Service, running
 
+import oomcast
 from oomcast.cli import main
 from oomcast.errors import BadInput
+from oomcast.report import snapshot_as_pickle
 from oomcast.web import Client
 from oomcast.web.admission import read_review
 from oomcast.web.questions import OFFERED
@@ -56,8 +59,30 @@ def test_an_answer_is_that_of_the_command_line_to_the_byte(
     assert service.send("GET", f"/answers/{headers['x-oomcast-question']}")[2] == body
 
 
+def test_a_recording_is_replayed_without_a_job(
+    service: Service, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    history = oomcast.estimate(**MLP, keep_history=True).history
+    assert history is not None
+    (tmp_path / "run.pickle").write_bytes(snapshot_as_pickle(history))
+    sent = {"snapshot": base64.b64encode((tmp_path / "run.pickle").read_bytes()).decode()}
+    assert main(["replay", str(tmp_path / "run.pickle"), "--json"]) == 0
+    assert service.ask("replay", **sent) == json.loads(capsys.readouterr().out)
+    assert json.loads(Client(service.address).ask("replay", **sent))["exact"] is True
+    grown = service.ask("replay", **sent, alloc_conf="expandable_segments:True")
+    assert grown["settings"]["expandable_segments"] is True
+    for wrong, sentence in (
+        ({"snapshot": "AAAA"}, "recorded.pickle"),
+        ({**sent, "alloc_conf": "expandable_segments"}, "expandable_segments"),
+        ({**sent, "job": "zoo:mlp"}, "option of a replay"),
+        ({}, "snapshot is missing"),
+    ):
+        status, _, body = service.send("POST", "/replay?wait=60", wrong)
+        assert (status, sentence in json.loads(body)["error"]) == (400, True), body
+
+
 def test_a_new_question_is_told_its_place_and_answered_later(service: Service) -> None:
-    asked = [{**MLP, "batch_size": size} for size in (3, 5)]
+    asked = [{**MLP, "batch_size": size} for size in (3, 5, 7, 9, 11, 13)]
     waiting = [json.loads(service.send("POST", "/estimate", one)[2]) for one in asked]
     assert {one["state"] for one in waiting} <= {"waiting", "taken"}
     assert [one for one in waiting if one["state"] == "waiting"][-1]["place"] >= 1

@@ -1,7 +1,8 @@
 """The numbers of a job that `oomcast fit` can search over, and how a value of one becomes a workload.
 
-These are the batch size, the sequence length, the side of an image, the accumulation, and every whole number that a job
-file gives a name to (`WIDTH = 512`): it is found in the source, and the file is run with another value in its place.
+These are the batch size, the sequence length, the side of an image, the accumulation, the rank of a LoRA adapter, and
+every whole number that a job file gives a name to (`WIDTH = 512`): it is found in the source, and the file is run with
+another value in its place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import BadInput, UnknownName
-from ..spec import Job, JobKind, Workload
+from ..spec import Adapter, Job, JobKind, Workload
 
 __all__ = ["ChangedFile", "Parameter", "constants_of_file", "find_parameter"]
 
@@ -105,7 +106,7 @@ def _assigned(tree: ast.Module) -> dict[str, ast.Constant]:
     return found
 
 
-_NAMES = ("batch-size", "seq-len", "input-size", "accumulation")
+_NAMES = ("batch-size", "seq-len", "input-size", "accumulation", "lora-rank")
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ class Parameter:
 
 
 def find_parameter(name: str, workload: Workload, step: int | None = None) -> Parameter:
-    """`batch-size`, `seq-len`, `input-size` (the side of an image), or a number that the job file gives a name to."""
+    """`batch-size`, `seq-len`, `input-size` (the side of an image), `accumulation`, `lora-rank`, or a number that the
+    job file gives a name to."""
     known = _known(name.lower().replace("_", "-"), workload, step)
     if known is not None:
         return known
@@ -170,6 +172,13 @@ def _known(name: str, workload: Workload, step: int | None) -> Parameter | None:
     if name == "accumulation":
         by = step or 1
         return Parameter(name, lambda n: replaced(accumulation=n), _multiple(4, by), by, by, cautious=True)
+    if name == "lora-rank":
+        adapter = workload.adapter
+        if adapter is None or adapter.kind != "lora":
+            raise BadInput("there is no LoRA whose rank could change; name one, like --adapter lora,r=16.")
+        settings, kind, by = adapter.settings, adapter.kind, step or 1
+        start = _multiple(settings["r"] if isinstance(settings.get("r"), int) else 8, by)
+        return Parameter(name, lambda n: replaced(adapter=Adapter.create(kind, **{**settings, "r": n})), start, by, by)
     return None
 
 

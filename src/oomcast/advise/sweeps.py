@@ -1,7 +1,8 @@
 """Memory over one number of a job, or over two: what the sliders and the map of `oomcast serve` show.
 
 A few values are captured. Between them, never beyond them, the job's Trace is interpolated (`TraceFamily`) and
-estimated whole, so that a value costs a simulation instead of a capture. Each answer says which of the two it is.
+estimated whole, so that a value costs a simulation instead of a capture. Each answer says which of the two it is. How
+many GPUs share a job is no number of its Trace: there each value is captured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..capture import capture
 from ..errors import BadInput, TookTooLong
-from ..estimation import Estimate, estimate_rank, kinds_of_ranks, target_of
+from ..estimation import Estimate, Simulator, estimate_rank, estimate_spec, kinds_of_ranks, target_of
 from ..spec import DESCRIPTIONS, Spec, Workload, takes_options
 from ..trace import Trace
 from .parameters import find_parameter
@@ -23,13 +24,16 @@ __all__ = ["Cell", "Map", "Sweep", "SweepPoint", "memory_map", "stops_of", "swee
 
 _LIKE = 0.9
 """The share of tensors that captures must have in common for values between them to be trusted (as in `largest`)."""
+_GPUS = "gpus"
 _STOPS: dict[str, tuple[int, ...]] = {
     "batch-size": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
     "seq-len": (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "input-size": (64, 96, 128, 160, 192, 224, 256, 288, 320, 384, 448, 512, 640, 768),
+    "lora-rank": (4, 8, 16, 32, 64, 128, 256),
+    "gpus": (2, 4, 8, 16, 32, 64, 128, 256),
 }
 _MAP_STOPS = 6
-"""Of each axis of a map, around the job's own value."""
+"""Of each axis of a map, and of the numbers of GPUs, around the job's own value."""
 _TRIES = 6
 """Values that are tried for an end of the range, where the job refuses the outermost ones."""
 
@@ -61,8 +65,8 @@ class Sweep:
     parameter: str
     device: str
     device_usable: int
-    likeness: float
-    """The share of tensors that neighbouring captures have in common."""
+    likeness: float | None
+    """The share of tensors that neighbouring captures have in common; None where every value was captured."""
     points: tuple[SweepPoint, ...]
 
 
@@ -78,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Map:
-    """The batch size against `parameter`: the sequence length, or the side of an image."""
+    """The batch size against `parameter`: the sequence length, the side of an image, or the rank of a LoRA."""
 
     job: str
     parameter: str
@@ -99,8 +103,12 @@ def sweep(
     job: Any, *, device: str, parameter: str = "batch-size", values: Sequence[int] | None = None, **options: Any
 ) -> Sweep:
     """The job's memory at each of the values, from three captures: of the smallest, of the largest, and of the job's
-    own value. `parameter` is `batch-size`, `seq-len` or `input-size`."""
-    spec = _one_rank(Spec.read(job, device=device, **options))
+    own value. `parameter` is `batch-size`, `seq-len`, `input-size`, `lora-rank`, or `gpus`: how many GPUs of one node
+    share the job, each number captured by itself."""
+    spec = Spec.read(job, device=device, **options)
+    if parameter == _GPUS:
+        return _over_gpus(spec, values)
+    spec = _one_rank(spec)
     wanted = find_parameter(parameter, spec.workload, 1)
     stops = sorted(set(stops_of(parameter) if values is None else values))
     own = _own_value(parameter, spec.workload)
@@ -121,11 +129,11 @@ def sweep(
 
 @takes_options(*DESCRIPTIONS)
 def memory_map(job: Any, *, device: str, parameter: str, **options: Any) -> Map:
-    """Which batch sizes fit with which sequence lengths (`seq-len`) or image sizes (`input-size`): around the job's own
-    values, from three captures at each of two batch sizes."""
+    """Which batch sizes fit with which sequence lengths (`seq-len`), image sizes (`input-size`) or ranks (`lora-rank`):
+    around the job's own values, from three captures at each of two batch sizes."""
     spec = _one_rank(Spec.read(job, device=device, **options))
-    if parameter == "batch-size":
-        raise BadInput("a map has the batch size on one side; the other is seq-len or input-size.")
+    if parameter in ("batch-size", _GPUS):
+        raise BadInput("a map has the batch size on one side; the other is seq-len, input-size or lora-rank.")
     sizes = _around(stops_of(parameter), _own_value(parameter, spec.workload))
     batches = _around(stops_of("batch-size"), spec.workload.batch_size)
     target = target_of(spec)
@@ -161,6 +169,29 @@ def memory_map(job: Any, *, device: str, parameter: str, **options: Any) -> Map:
     return Map(spec.workload.job.reference, parameter, target.gpu.name, target.gpu.usable_memory, tuple(cells))
 
 
+def _over_gpus(spec: Spec, values: Sequence[int] | None) -> Sweep:
+    """What each of them holds, with as many as the layout can be divided over."""
+    machines = spec.place.machines
+    if machines.nodes > 1 or machines.world_size == 1 or spec.place.rank is not None:
+        raise BadInput("the number of GPUs can be looked over where several of one node share a job: 4xa100-40gb.")
+    stops = _around(stops_of(_GPUS), machines.world_size) if values is None else sorted(set(values))
+    points, refusal = [], None
+    simulator = Simulator()
+    for count in stops:
+        try:
+            found = estimate_spec(spec.with_place(device=f"{count}x{machines.gpu}"), simulator)
+        except TookTooLong:
+            raise
+        except BadInput as error:
+            refusal = error
+        else:
+            points.append(_point(count, True, found))
+    if not points:
+        raise refusal or BadInput("there is no number of GPUs to look at.")
+    target = target_of(spec)
+    return Sweep(spec.workload.job.reference, _GPUS, target.gpu.name, target.gpu.usable_memory, None, tuple(points))
+
+
 def _one_rank(spec: Spec) -> Spec:
     """On several GPUs, as the rank that stands for all of them."""
     if spec.place.machines.world_size == 1:
@@ -178,6 +209,8 @@ def _own_value(parameter: str, workload: Workload) -> int | None:
         return workload.batch_size
     if parameter == "seq-len":
         return workload.seq_len
+    if parameter == "lora-rank":
+        return find_parameter(parameter, workload).start
     return max(workload.input_shape[1:]) if workload.input_shape and len(workload.input_shape) > 2 else None
 
 

@@ -34,7 +34,8 @@ def add_to(commands: Any) -> None:
         "--parameter",
         default="batch-size",
         metavar="NAME",
-        help="batch-size (default), seq-len, input-size (side of an image), or a number that the job file defines",
+        help="batch-size (default), seq-len, input-size (side of an image), accumulation, lora-rank, or a number that "
+        "the job file defines",
     )
     parser.add_argument("--confidence", type=float, default=0.95, metavar="SHARE", help="default: 0.95")
     parser.add_argument("--at-least", type=int, metavar="N", help="the smallest value to consider (default: one step)")

@@ -30,7 +30,7 @@ def add_to(commands: Any) -> None:
         metavar="URL",
         help="where questions and answers are kept: a SQLite file, or postgresql://user@host/name",
     )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="captures at a time (default: 1)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="captures at a time (default: 2)")
     parser.add_argument(
         "--time-limit", type=float, default=300.0, metavar="S", help="seconds a question (default: 300)"
     )

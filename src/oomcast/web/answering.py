@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +19,11 @@ from ..report import (
     estimate_as_json,
     estimate_html,
     read_side,
+    replay_as_json,
     snapshot_as_pickle,
 )
 from ..report.advice import advice_as_json, gpus_as_json
+from ..simulate import AllocatorSettings, read_snapshot, replay
 from ..spec import Spec
 from .questions import Limits, Question, check_spec
 
@@ -37,6 +40,8 @@ class Content(NamedTuple):
 
 def answer(question: Question, limits: Limits) -> Content:
     """Raises OomcastError; the files of the question lie in the current folder."""
+    if question.kind == "replay":
+        return _replay(question)
     allowed = {"time_limit": limits.seconds, "memory_limit": limits.memory, "engine": limits.engine}
     options = {**allowed, **question.options}
     if question.kind == "gpus":
@@ -60,20 +65,37 @@ def _report(question: Question, options: Mapping[str, Any]) -> Content:
     return Content(_HTML, estimate_html(estimate(question.job, keep_history=True, **options)))
 
 
-def _compare(question: Question, options: Mapping[str, Any]) -> Content:
-    predicted, recorded = Path("predicted.pickle"), Path("recorded.pickle")
+def _replay(question: Question) -> Content:
+    with _recorded(question) as file:
+        settings = question.options.get("alloc_conf")
+        return _json(
+            replay_as_json(replay(read_snapshot(file), AllocatorSettings.parse(settings) if settings else None))
+        )
+
+
+@contextlib.contextmanager
+def _recorded(question: Question) -> Iterator[Path]:
+    """The recording as a file, while it is read."""
+    file = Path("recorded.pickle")
     try:
-        # First what is told at once: a file that is no recording.
-        recorded.write_bytes(base64.b64decode(question.snapshot or ""))
-        real = read_side(str(recorded))
+        file.write_bytes(base64.b64decode(question.snapshot or ""))
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _compare(question: Question, options: Mapping[str, Any]) -> Content:
+    predicted = Path("predicted.pickle")
+    with _recorded(question) as file:
+        real = read_side(str(file))  # first what is told at once: a file that is no recording
         history = estimate(question.job, keep_history=True, **options).history
         if history is None:
             raise BadInput("this estimator follows no allocations, so there is nothing to compare with a recording.")
-        predicted.write_bytes(snapshot_as_pickle(history))
-        return _json(difference_as_json(compare(read_side(str(predicted)), real)))
-    finally:
-        recorded.unlink(missing_ok=True)
-        predicted.unlink(missing_ok=True)
+        try:
+            predicted.write_bytes(snapshot_as_pickle(history))
+            return _json(difference_as_json(compare(read_side(str(predicted)), real)))
+        finally:
+            predicted.unlink(missing_ok=True)
 
 
 def _sweep(question: Question, options: Mapping[str, Any]) -> Content:

@@ -35,12 +35,14 @@ class Client:
         answer: dict[str, Any] = json.loads(self.ask("estimate", job, files=files, **options))
         return answer
 
-    def ask(self, kind: str, job: str, *, files: Mapping[str, str] | None = None, **options: Any) -> str:
+    def ask(self, kind: str, job: str | None = None, *, files: Mapping[str, str] | None = None, **options: Any) -> str:
         """The answer's text: JSON, or the page of a `report`. Raises BadInput where the service refuses the question.
+        Only a `replay` has no job.
 
         While the service is restarted, it is asked again until the time is over: questions are kept.
         """
-        body = json.dumps({"job": job, **({"files": dict(files)} if files else {}), **options}).encode()
+        named = {} if job is None else {"job": job}
+        body = json.dumps({**named, **({"files": dict(files)} if files else {}), **options}).encode()
         deadline = time.monotonic() + self._timeout
         while True:
             left = deadline - time.monotonic()

@@ -31,7 +31,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "oomcast_token"
 _BODY_SECONDS = 10.0
 _METHODS = ("GET", "HEAD", "POST")
-_LARGER = {"/compare": MOST_SNAPSHOT}
+_LARGER = {"/compare": MOST_SNAPSHOT, "/replay": MOST_SNAPSHOT}
 """Routes whose bodies may be larger than others."""
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..advise.sweeps import stops_of
 from ..errors import BadInput, UnknownName
+from ..simulate import AllocatorSettings
 from ..spec import DESCRIPTIONS, Option, Spec, options_of
 from ..spec.options import OneOf
 
@@ -45,7 +46,8 @@ KINDS: Mapping[str, str] = {
     "estimate": "how much a training job will hold, and whether it fits: the JSON of oomcast estimate --json",
     "report": "the same as a page: timeline, modules, tensors (HTML)",
     "compare": "the predicted run against a recorded memory snapshot: the JSON of oomcast diff --json",
-    "sweep": "memory over the batch size, the sequence length or the image size, interpolated between captures",
+    "replay": "a recorded memory snapshot through the simulated allocator: the JSON of oomcast replay --json",
+    "sweep": "memory over one number of the job, interpolated between captures, or over the number of GPUs",
     "map": "which batch sizes fit with which sequence lengths or image sizes",
     "gpus": "the GPUs that are enough, with prices: the JSON of oomcast gpus --json",
     "advise": "what to change so that the job fits: the JSON of oomcast advise --json",
@@ -63,7 +65,7 @@ OFFERED: tuple[Option, ...] = tuple(
     option for option in options_of(*DESCRIPTIONS) if option.flags and option.name not in _REFUSED
 )
 """The options of a question: all that the command line has but for those that reach the server's files."""
-PARAMETER = OneOf("parameter", ("batch-size", "seq-len", "input-size"))
+PARAMETER = OneOf("parameter", ("batch-size", "seq-len", "input-size", "lora-rank", "gpus"))
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _MODEL = re.compile(rf"{_PART}(/{_PART})?")
@@ -96,7 +98,7 @@ class Question:
     parameter: str | None = None
     """Of a sweep or a map."""
     snapshot: str | None = None
-    """What a prediction is compared with: a recording's bytes, in base64."""
+    """What is replayed, or what a prediction is compared with: a recording's bytes, in base64."""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -129,6 +131,8 @@ def read_question(kind: str, given: Any, limits: Limits) -> Question:
         raise BadInput('the request must be an object like {"job": "zoo:resnet50", "device": "a100-40gb"}.')
     values = {name: value for name, value in given.items() if value is not None}
     _check_values(values)
+    if kind == "replay":
+        return _replay(values)
     files = _files(values.pop("files", {}))
     job = _job(values.pop("job", None), files)
     parameter = None
@@ -142,6 +146,18 @@ def read_question(kind: str, given: Any, limits: Limits) -> Question:
         # What is wrong with it is told at once; what files say is read by the worker, which is bounded.
         check_spec(_spec(question))
     return question
+
+
+def _replay(values: dict[str, Any]) -> Question:
+    """Of a recording alone: there is no job."""
+    snapshot, settings = _snapshot(values.pop("snapshot", None)), values.pop("alloc_conf", None)
+    if values:
+        raise UnknownName("option of a replay", next(iter(values)), ("snapshot", "alloc_conf"))
+    if settings is not None:
+        if not isinstance(settings, str):
+            raise BadInput("alloc_conf must be a text as in PYTORCH_CUDA_ALLOC_CONF.")
+        AllocatorSettings.parse(settings)
+    return Question("replay", "", {} if settings is None else {"alloc_conf": settings}, snapshot=snapshot)
 
 
 def _spec(question: Question) -> Spec:

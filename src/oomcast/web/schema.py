@@ -28,6 +28,10 @@ _SNAPSHOT = {
 
 def question_schema(kind: str) -> dict[str, Any]:
     """Of the body of a request."""
+    if kind == "replay":
+        settings = {"type": "string", "description": "what if PYTORCH_CUDA_ALLOC_CONF had been this"}
+        recording = {"snapshot": _SNAPSHOT, "alloc_conf": settings}
+        return {"type": "object", "properties": recording, "required": ["snapshot"]}
     properties: dict[str, Any] = {"job": _JOB}
     for option in OFFERED:
         if not (kind == "gpus" and option.name == "device"):

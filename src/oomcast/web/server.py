@@ -37,7 +37,8 @@ class Settings:
     token: str | None = None
     store: str | None = None
     """A file for SQLite, or `postgresql://user@host/name`; None: a file in the user's cache folder."""
-    workers: int = 1
+    workers: int = 2
+    """So that an answer need not wait for the curves and maps that are being made."""
     time_limit: float = 300.0
     memory_limit: int = 8 << 30
     engine: str = "local"

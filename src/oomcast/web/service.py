@@ -46,9 +46,13 @@ _PAGES = {
     "index.html": "text/html; charset=utf-8",
     "api.html": "text/html; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
+    "answers.js": "text/javascript; charset=utf-8",
+    "asking.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
+    "curves.js": "text/javascript; charset=utf-8",
     "api.js": "text/javascript; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
+    "recordings.js": "text/javascript; charset=utf-8",
     "report.css": "text/css; charset=utf-8",
 }
 

@@ -297,6 +297,8 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"model() must return a torch.nn.Module, not {type(model).__name__}.")
+    if workload.blocks is not None:  # before anything is loaded: what is left out never is
+        virtual.ledger.assume(keep_first_blocks(model, workload.blocks))
     if job.frozen is not None:
         with virtual.ledger.during(Phase.LOADING):
             for part in job.frozen():
@@ -308,8 +310,6 @@ def build_model(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread:
         model = job.tune(model)
     for sentence in job.about_model(model):
         virtual.ledger.assume(sentence)
-    if workload.blocks is not None:
-        virtual.ledger.assume(keep_first_blocks(model, workload.blocks))
     if workload.precision is Precision.BF16 and workload.weights is None:
         model.to(torch.bfloat16)
     return model

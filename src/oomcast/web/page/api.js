@@ -27,7 +27,7 @@ function table(properties, required) {
 function section(path, method, described) {
   const parts = [element("h2", `${method.toUpperCase()} ${path}`), element("p", described.summary ?? "")];
   const schema = described.requestBody?.content?.["application/json"]?.schema;
-  if (schema) {
+  if (schema?.properties) {
     const details = element("details", "", [element("summary", "What may be sent")]);
     const inner = table(schema.properties, schema.required ?? []);
     inner.className = "scroll";

@@ -1,12 +1,15 @@
 // The page: controls make settings, settings are asked for, answers are shown.
 // What moves with a slider comes from a sweep (interpolated, and said so); a capture of the very setting confirms it.
 
-import { bytes, element, gauge, mapTable, ordered, sweepChart } from "/page/charts.js";
+import { differenceOf, figures, gpuRanking, remedies, reportFrame } from "/page/answers.js";
+import { ask, post } from "/page/asking.js";
+import { bytes, element, gauge, mapTable } from "/page/charts.js";
+import { TITLES, between, sweepChart } from "/page/curves.js";
+import { tellOfRecording } from "/page/recordings.js";
 
 const RANKS = [0, 4, 8, 16, 32, 64, 128, 256];
 const COUNTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const SNAPSHOT = /\.(pickle|pkl|gz)$/;
-const WAIT = 20;
 const at = (id) => document.getElementById(id);
 
 let settings = { job: "zoo:resnet50", batch_size: 32, device: "rtx-3090" };
@@ -15,34 +18,10 @@ let read = null; // what the files say, once they were read: the workload of the
 let facts = { options: [], labels: {}, stops: {} };
 let zoo = new Map();
 let kept = null;
-let shown = null; // the answer on screen, with `origin`
+let shown = null; // the answer to the settings as they are, with `origin`; null until there is one
+const before = new Map(); // what a remedy's settings were before it was applied
 let linking = 0;
 const sweeps = new Map();
-
-// Asking
-
-async function post(path, body) {
-  return fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
-}
-
-/** The answer's text, however long it takes; `told` hears of the place in the queue. */
-async function ask(kind, body, told = () => {}) {
-  for (;;) {
-    const response = await post(`/${kind}?wait=${WAIT}`, body);
-    const id = response.headers.get("x-oomcast-question");
-    if (response.status === 202) {
-      const waiting = await response.json();
-      told(waiting.state === "waiting" ? `waiting, place ${waiting.place}` : "being captured");
-    } else if (response.ok) {
-      return { id, text: await response.text() };
-    } else {
-      const { error } = await response.json();
-      if (response.status !== 503) throw new Error(error);
-      told(error);
-      await new Promise((done) => setTimeout(done, 2000));
-    }
-  }
-}
 
 function question(changes = {}) {
   const asked = { ...settings, ...changes };
@@ -115,6 +94,7 @@ function fillControls() {
   at("rank-value").textContent = rank || "off";
   at("rank").setAttribute("aria-valuetext", rank ? `rank ${rank}` : "off");
   fillExtra();
+  syncRemedies();
   clearTimeout(linking);
   // Not with each move of a slider: browsers are slow at it, and count how often it is done.
   linking = setTimeout(() => history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(settings))}`), 200);
@@ -142,6 +122,25 @@ function fillExtra() {
     button.addEventListener("click", () => change({ [name]: null }));
     return button;
   }));
+}
+
+function syncRemedies() {
+  for (const button of document.querySelectorAll("#advise [data-options]")) {
+    const on = Object.entries(JSON.parse(button.dataset.options)).every(([name, value]) => JSON.stringify(now(name)) === JSON.stringify(value));
+    button.setAttribute("aria-pressed", String(on));
+    button.textContent = on ? "Applied" : "Apply";
+  }
+}
+
+function toggleRemedy(button, options) {
+  const names = Object.keys(options);
+  if (button.getAttribute("aria-pressed") === "true") {
+    const { batch_size, ...others } = Object.fromEntries(names.map((name) => [name, null]));
+    change(before.get(button) ?? others);
+  } else {
+    before.set(button, Object.fromEntries(names.map((name) => [name, settings[name] ?? null])));
+    change(options);
+  }
 }
 
 function change(changes) {
@@ -188,7 +187,8 @@ function listen() {
     event.preventDefault();
     takeFiles([new File([pasted], pasted.startsWith("{") ? "config.json" : "config.yml")]);
   });
-  at("keep").addEventListener("click", () => { kept = shown && { found: shown, words: at("command").textContent }; compare(); });
+  at("keep").addEventListener("click", keep);
+  at("download").addEventListener("click", download);
   at("copy").addEventListener("click", async () => {
     try { await navigator.clipboard.writeText(location.href); at("copied").textContent = "copied"; }
     catch { at("copied").textContent = "the address line holds it"; }
@@ -200,7 +200,7 @@ function listen() {
 async function takeFiles(dropped) {
   if (!dropped.length) return;
   const recording = dropped.find((file) => SNAPSHOT.test(file.name));
-  if (recording) { await compareWith(recording); return; }
+  if (recording) { at("real-head").scrollIntoView(); await tellOfRecording(recording, question(), facts.labels, document.querySelector('[data-note="real"]'), at("real")); return; }
   const texts = {};
   for (const file of dropped) {
     if (file.size > 200_000) { at("file-list").textContent = `${file.name} is too large for a configuration.`; return; }
@@ -223,48 +223,15 @@ function describesModel(text) {
   try { const told = JSON.parse(text); return Boolean(told.model_type ?? told.architectures); } catch { return false; }
 }
 
-/** The prediction for these settings against what a GPU did. */
-async function compareWith(file) {
-  const note = document.querySelector('[data-note="real"]');
-  note.textContent = `reading ${file.name} …`;
-  at("real-head").scrollIntoView();
-  try {
-    const { text } = await ask("compare", { ...question(), snapshot: await packed(file) }, (how) => { note.textContent = how; });
-    note.textContent = "";
-    at("real").replaceChildren(...differences(JSON.parse(text)));
-  } catch (error) {
-    note.textContent = error.message;
-  }
-}
-
-/** A file's bytes for JSON: recordings pack to a twentieth. */
-async function packed(file) {
-  const stream = file.name.endsWith(".gz") ? file.stream() : file.stream().pipeThrough(new CompressionStream("gzip"));
-  const bytesOfIt = new Uint8Array(await new Response(stream).arrayBuffer());
-  let text = "";
-  for (let start = 0; start < bytesOfIt.length; start += 32768) text += String.fromCharCode(...bytesOfIt.subarray(start, start + 32768));
-  return btoa(text);
-}
-
-function differences(found) {
-  const parts = [["At the peak", found.totals], ["Category", found.categories], ["Blocks by size", found.sizes], ["Line", found.lines]];
-  const tables = parts.filter(([, rows]) => rows.length).map(([title, rows]) => table([title, "Predicted", "Real", "Difference"],
-    rows.slice(0, 12).map((row) => [facts.labels[row.name] ?? row.name, bytes(row.before), bytes(row.after), signed(row.change)])));
-  return [element("p", {}, element("b", {}, found.sentence), " Before is the prediction, after the real run."), ...tables];
-}
-
 // Showing
 
-const signed = (count) => `${count > 0 ? "+" : count < 0 ? "−" : ""}${bytes(Math.abs(count))}`;
+let generation = 0, asking = false, sweeping = false, drawing = 0;
 
-/** The first cell of a row is its name, the others are numbers. */
-function table(heads, rows) {
-  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": heads[0] }, element("table", {},
-    element("thead", {}, element("tr", {}, ...heads.map((name, place) => element("th", { scope: "col", class: place ? "num" : null }, name)))),
-    element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", { class: "num" }, cell)))))));
+/** The numbers that a slider moves, each with its value now, and where its curve is drawn. */
+function sliders() {
+  const size = sizeParameter(), rank = now("adapter")?.kind === "lora" ? now("adapter").r : null, { count } = machines();
+  return [["batch-size", batchNow(), "batch-chart"], size && [size, sizeNow(), "size-chart"], rank && ["lora-rank", rank, "rank-chart"], count > 1 && ["gpus", count, "gpus-chart"]].filter(Boolean);
 }
-
-let generation = 0, asking = false, drawing = 0;
 
 function refresh() {
   generation += 1;
@@ -282,23 +249,16 @@ function refresh() {
 
 /** At once, from what is known around the setting. */
 function fromSweeps() {
-  for (const [parameter, value] of [["batch-size", batchNow()], [sizeParameter(), sizeNow()]]) {
-    const swept = parameter && sweeps.get(keyOf(parameter));
-    const point = swept?.points && between(swept.points, value);
-    if (point) { show({ ...point, device: swept.device, device_usable: swept.device_usable }, "interpolated"); return; }
+  for (const [parameter, value] of sliders()) {
+    const swept = sweeps.get(keyOf(parameter));
+    const point = swept?.points && between(swept, value);
+    if (point) {
+      const coverage = settings.coverage ?? 0.95;
+      show({ ...point, coverage, device: swept.device, device_usable: swept.device_usable }, point.captured ? "swept" : "interpolated");
+      return;
+    }
   }
-  state("being captured …", "waiting");
-}
-
-function between(points, value) {
-  const after = points.findIndex((point) => point.value >= value);
-  if (after < 0 || value < points[0].value) return null;
-  if (points[after].value === value) return points[after];
-  const [a, b] = [points[after - 1], points[after]], share = (value - a.value) / (b.value - a.value);
-  const mix = (x, y) => Math.round(x + (y - x) * share);
-  const numbers = ["device_total", "low", "high", "will_not_exceed", "least_capacity", "peak_allocated", "peak_reserved"];
-  return { ...b, ...Object.fromEntries(numbers.map((name) => [name, mix(a[name], b[name])])),
-    breakdown: Object.fromEntries(Object.keys(b.breakdown).map((part) => [part, mix(a.breakdown[part] ?? 0, b.breakdown[part])])) };
+  unknown();
 }
 
 /** One capture at a time, always of the newest setting. */
@@ -316,7 +276,7 @@ async function confirm() {
       if (hasFiles()) { read = found.workload; fillControls(); }
       show({ ...found, id }, "captured");
       document.body.dataset.captureMs = (performance.now() - began).toFixed(1);
-      await sweepAround(mine);
+      sweepAround();
     } catch (error) {
       if (mine === generation) { refused(error.message); }
     }
@@ -324,14 +284,22 @@ async function confirm() {
   asking = false;
 }
 
+/** What a sweep was asked about: everything but the number that it goes over. */
 function keyOf(parameter) {
-  const { batch_size, seq_len, input_shape, ...rest } = question();
-  return JSON.stringify([parameter, parameter === "batch-size" ? { ...rest, seq_len, input_shape } : { ...rest, batch_size }]);
+  const { batch_size, seq_len, input_shape, adapter, device, ...rest } = question();
+  const own = { "batch-size": "batch_size", "lora-rank": "adapter", gpus: "device" }[parameter] ?? "size";
+  const told = { batch_size, size: [seq_len, input_shape], adapter, device, rest };
+  told[own] = own === "adapter" ? { ...adapter, r: null } : own === "device" ? machines().gpu : null;
+  return JSON.stringify([parameter, told]);
 }
 
-async function sweepAround(mine) {
-  for (const parameter of ["batch-size", sizeParameter()]) {
-    if (!parameter || mine !== generation || sweeps.has(keyOf(parameter))) continue;
+/** The curves around a captured setting, one after the other; nothing waits for them. */
+async function sweepAround() {
+  if (sweeping) return;
+  sweeping = true;
+  while (shown?.origin === "captured") {
+    const [parameter] = sliders().find(([one]) => !sweeps.has(keyOf(one))) ?? [];
+    if (!parameter) break;
     const key = keyOf(parameter);
     try {
       const { text } = await ask("sweep", { ...question(), parameter });
@@ -341,34 +309,50 @@ async function sweepAround(mine) {
     }
     drawCharts();
   }
+  sweeping = false;
 }
+
+const ORIGINS = {
+  captured: "captured: the same as oomcast estimate",
+  swept: "captured before, beside others; being confirmed …",
+  interpolated: "≈ interpolated between captures; being confirmed …",
+};
 
 function show(found, origin) {
   shown = { ...found, origin };
-  const percent = found.p_oom < 0.001 ? "below 0.1 %" : found.p_oom > 0.999 ? "above 99.9 %" : `${(100 * found.p_oom).toFixed(1)} %`;
-  at("badge").textContent = found.verdict.toUpperCase();
-  at("badge").className = `badge ${found.verdict}`;
   const room = found.device_usable - found.device_total;
-  at("sentence").textContent = `${bytes(found.device_total)} of ${bytes(found.device_usable)} usable on ${found.device}, ${room >= 0 ? `${bytes(room)} free` : `${bytes(-room)} too much`}`;
-  state(origin === "captured" ? "captured: the same as oomcast estimate" : "≈ interpolated between captures; being confirmed …", origin);
+  headline(found.verdict, `${bytes(found.device_total)} of ${bytes(found.device_usable)} usable on ${found.device}, ${room >= 0 ? `${bytes(room)} free` : `${bytes(-room)} too much`}`, origin === "interpolated");
+  state(ORIGINS[origin], origin);
   at("gauge").replaceChildren(gauge(found));
-  at("figures").replaceChildren(figures(found, percent));
+  at("figures").replaceChildren(figures(found, facts.labels));
   at("json").hidden = origin !== "captured";
-  at("download").hidden = at("report").dataset.settings !== JSON.stringify(settings);
   if (origin === "captured") compare();
   if (found.id) at("json").href = `/answers/${found.id}`;
 }
 
-function figures(found, percent) {
-  const parts = ordered(found.breakdown).filter(([, count]) => count > 0).map(([part, count]) =>
-    element("tr", {}, element("td", {}, element("span", { class: `key part-${part}` }, element("span", { class: "swatch" }), facts.labels[part] ?? part)), element("td", { class: "num" }, bytes(count))));
-  const told = [["95 % interval".replace("95", String(100 * (found.coverage ?? 0.95))), `${bytes(found.low)} to ${bytes(found.high)}`], ["will not exceed", bytes(found.will_not_exceed)],
-    ["P(OOM)", percent], ["runs from", bytes(found.least_capacity)], ["allocated", bytes(found.peak_allocated)], ["reserved", bytes(found.peak_reserved)]];
-  const notes = [...Object.keys(found.unsupported ?? {}).map((name) => `not modelled: ${name}`), ...(found.assumptions ?? [])];
-  const shownNotes = notes.length ? [element("details", {}, element("summary", {}, `${notes.length} ${notes.length === 1 ? "assumption" : "assumptions"}`), element("ul", {}, ...notes.map((note) => element("li", {}, note))))] : [];
-  return element("div", { class: "columns" },
-    element("table", { class: "breakdown" }, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "At the peak"), element("th", { scope: "col", class: "num" }, "Memory"))), element("tbody", {}, ...parts)),
-    element("div", {}, element("dl", { class: "figures" }, ...told.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])), ...shownNotes));
+/** Nothing is known of the settings yet: what stands there is of those before, and says so. */
+function unknown() {
+  if (shown) at("sentence").textContent = `not known yet; with the settings before: ${at("sentence").textContent}`;
+  else if (at("verdict").dataset.of !== "before") at("sentence").textContent = "not known yet";
+  shown = null;
+  at("badge").textContent = at("peek-badge").textContent = "…";
+  at("badge").className = at("peek-badge").className = "badge";
+  at("peek-sentence").textContent = "being captured";
+  at("verdict").dataset.of = "before";
+  at("json").hidden = true;
+  at("keep").disabled = true;
+  state("being captured …", "waiting");
+}
+
+function headline(verdict, sentence, isRough = false) {
+  at("verdict").dataset.of = "now";
+  at("keep").disabled = shown === null;
+  for (const badge of [at("badge"), at("peek-badge")]) {
+    badge.textContent = verdict.toUpperCase();
+    badge.className = shown ? `badge ${verdict}` : "badge";
+  }
+  at("sentence").textContent = sentence;
+  at("peek-sentence").textContent = `${isRough ? "≈ " : ""}${sentence}`;
 }
 
 function state(text, kind) {
@@ -378,32 +362,52 @@ function state(text, kind) {
 
 function refused(sentence) {
   shown = null;
-  at("badge").textContent = "NO ANSWER";
-  at("badge").className = "badge";
-  at("sentence").textContent = sentence;
+  headline("NO ANSWER", sentence);
   at("gauge").replaceChildren();
   at("figures").replaceChildren();
+  at("json").hidden = true;
   state("", "refused");
 }
 
 function drawCharts() {
-  for (const [place, parameter, value] of [["batch-chart", "batch-size", batchNow()], ["size-chart", sizeParameter(), sizeNow()]]) {
-    const swept = parameter && sweeps.get(keyOf(parameter));
-    const title = parameter === "batch-size" ? "Memory over the batch size" : parameter === "input-size" ? "Memory over the image size" : "Memory over the sequence length";
-    if (!parameter) at(place).replaceChildren();
-    else if (swept?.points) at(place).replaceChildren(element("figcaption", {}, `${title}: dots are captures, between them interpolated`), sweepChart(swept, value, title));
-    else at(place).replaceChildren(element("figcaption", {}, swept?.refusal ?? `${title}: comes once the first capture is there`));
+  const drawn = sliders();
+  for (const figure of at("curves").children) if (!drawn.some(([, , place]) => place === figure.id)) figure.replaceChildren();
+  for (const [parameter, value, place] of drawn) {
+    const swept = sweeps.get(keyOf(parameter)), title = TITLES[parameter];
+    const caption = parameter === "gpus" ? `${title}: each captured` : `${title}: dots are captures, between them interpolated`;
+    if (swept?.points) at(place).replaceChildren(element("figcaption", {}, caption), sweepChart(swept, value, title));
+    else at(place).replaceChildren(element("figcaption", {}, swept?.refusal ?? `${title}: comes after the capture of these settings`));
   }
 }
 
+/** A is an answer with the command that gives it: the settings may have moved on by the time that this is known. */
+async function keep() {
+  if (!shown) return;
+  const found = shown, response = await post("/words", question());
+  kept = { found, words: (await response.json()).command ?? "" };
+  compare();
+}
+
 function compare() {
-  if (!kept || !shown) { at("comparison").replaceChildren(); return; }
-  const scale = Math.max(kept.found.device_usable, kept.found.high, shown.device_usable, shown.high);
-  const rows = ["device_total", "peak_allocated", "peak_reserved", "least_capacity"].map((name) =>
-    [name.replaceAll("_", " "), bytes(kept.found[name]), bytes(shown[name]), signed(shown[name] - kept.found[name])]);
+  if (!kept) { at("comparison").replaceChildren(); return; }
+  const all = [kept.found, shown ?? kept.found], scale = Math.max(...all.flatMap((found) => [found.device_usable, found.high]));
+  const rough = (found) => (found.origin === "interpolated" ? " (≈ interpolated)" : "");
   at("comparison").replaceChildren(
-    element("p", {}, element("b", {}, "A "), element("code", {}, kept.words)), gauge(kept.found, scale), element("p", {}, element("b", {}, "Now")), gauge(shown, scale),
-    table(["Memory", "A", "Now", "Difference"], rows));
+    element("p", {}, element("b", {}, `A${rough(kept.found)} `), element("code", {}, kept.words)), gauge(kept.found, scale),
+    element("p", {}, element("b", {}, shown ? `Now${rough(shown)}` : "Now: not known yet")),
+    ...(shown ? [gauge(shown, scale), differenceOf(kept.found, shown)] : []));
+}
+
+async function download() {
+  const note = at("copied");
+  note.textContent = "the report is being made …";
+  try {
+    const { id } = await ask("report", question(), (how) => { note.textContent = how; });
+    element("a", { href: `/answers/${id}`, download: "oomcast.html" }).click();
+    note.textContent = "";
+  } catch (error) {
+    note.textContent = error.message;
+  }
 }
 
 async function words() {
@@ -421,6 +425,10 @@ async function words() {
 
 async function askMore(kind) {
   const note = document.querySelector(`[data-note="${kind}"]`), mine = generation;
+  if (kind === "gpus" && machines().count > 1) {
+    note.textContent = "GPUs are ranked for jobs on one GPU; oomcast plan looks for layouts on several.";
+    return;
+  }
   note.textContent = "asked …";
   const body = { ...question(), ...(kind === "map" ? { parameter: sizeParameter() ?? "seq-len" } : {}) };
   try {
@@ -438,49 +446,14 @@ const MORE = {
     at("map").replaceChildren(mapTable(JSON.parse(text), choose, { batch: batchNow(), size: sizeNow() }));
   },
   gpus(text) {
-    const found = JSON.parse(text);
-    const price = (gpu) => gpu.price ? `${gpu.price.per_hour.toFixed(2)} ${gpu.price.currency}/h` : "–";
-    const rows = found.gpus.map((gpu) => {
-      const button = element("button", { type: "button", class: "plain" }, gpu.gpu);
-      button.addEventListener("click", () => change({ device: gpu.gpu, parallel: null }));
-      const tags = [found.smallest === gpu.gpu && "smallest", found.cheapest === gpu.gpu && "cheapest"].filter(Boolean).join(", ");
-      return element("tr", { class: gpu.enough ? "enough" : "small" }, element("td", {}, button), element("td", { class: gpu.enough ? "fits" : "oom" }, gpu.enough ? `enough${tags ? `: ${tags}` : ""}` : "too small"),
-        element("td", { class: "num" }, bytes(gpu.usable_memory)), element("td", { class: "num" }, bytes(gpu.device_total)), element("td", { class: "num" }, price(gpu)));
-    });
-    at("gpus").replaceChildren(element("div", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "GPUs" }, element("table", {},
-      element("thead", {}, element("tr", {}, ...["GPU", "Verdict", "Usable", "Would hold", "List price"].map((name) => element("th", { scope: "col" }, name)))), element("tbody", {}, ...rows))));
+    at("gpus").replaceChildren(...gpuRanking(JSON.parse(text), (gpu) => change({ device: gpu, parallel: null })));
   },
   advise(text) {
-    const found = JSON.parse(text);
-    const items = found.single.map((one) => {
-      const remedy = one.remedies[0];
-      const button = element("button", { type: "button", "aria-pressed": "false" }, "Apply");
-      const before = Object.fromEntries(Object.keys(remedy.options).map((name) => [name, settings[name] ?? null]));
-      button.addEventListener("click", () => {
-        const on = button.getAttribute("aria-pressed") !== "true";
-        button.setAttribute("aria-pressed", String(on));
-        button.textContent = on ? "Applied" : "Apply";
-        change(on ? remedy.options : before);
-      });
-      return element("li", {}, element("div", {}, element("b", {}, remedy.title), element("span", { class: one.saving > 0 ? "fits" : "" }, ` saves ${bytes(one.saving)}`), one.reaches ? " and is enough" : "",
-        element("p", { class: "hint" }, `${remedy.cost}. ${remedy.flag}`)), remedy.by_formula ? "" : button);
-    });
-    at("advise").replaceChildren(element("p", {}, found.reached ? "It fits as it is; these would save memory." : found.reachable ? "These make it fit, alone or together." : "None of these is enough, even three together."), element("ul", { class: "remedies" }, ...items));
+    before.clear();
+    at("advise").replaceChildren(...remedies(JSON.parse(text), toggleRemedy));
+    syncRemedies();
   },
-  report(text, id) {
-    const frame = element("iframe", { src: `/answers/${id}`, title: "The step in detail", class: "report" });
-    frame.addEventListener("load", () => {
-      const inner = frame.contentDocument;
-      // As high as what is in it; the document's own height would follow the frame's, and grow for ever.
-      const content = inner.querySelector("main");
-      new ResizeObserver(() => { frame.style.height = `${Math.ceil(content.getBoundingClientRect().height) + 4}px`; }).observe(content);
-    });
-    at("report").dataset.settings = JSON.stringify(settings);
-    at("report").replaceChildren(frame);
-    at("download").hidden = false;
-    at("download").href = `/answers/${id}`;
-    at("download").setAttribute("download", "oomcast.html");
-  },
+  report(text, id) { at("report").replaceChildren(reportFrame(id)); },
 };
 
 // The beginning
