@@ -40,6 +40,9 @@ __all__ = [
 AUTOCAST = {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}
 
 
+_NO_LABELS = "the batch has no labels: the mean of the output is trained; --phase inference follows the forward alone"
+
+
 class Steps(Protocol):
     """The model as the loop calls it, and what the loop does with a loss."""
 
@@ -118,7 +121,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
                         output = run_model(model, batch)
                         loss = loss_of(output, batch)
                         if step == micro_batch == 0 and not learns_from(output, batch):
-                            virtual.ledger.assume("the batch has no labels: the mean of the output is trained")
+                            virtual.ledger.assume(_NO_LABELS)
                     _check_loss(loss)
                     if workload.accumulation > 1:
                         loss = loss / workload.accumulation

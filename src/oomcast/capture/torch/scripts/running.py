@@ -244,7 +244,11 @@ class _Session:
             gpus=self._gpus(),
             batches=tuple(dict.fromkeys(self._batches.sentences)),  # some make their data set anew for each epoch
         )
-        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
+        trace = dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
+        if trace.only_infers:
+            reason = f"it computes no gradient, and is taken as inference; {run.reason}"
+            trace = dataclasses.replace(trace, script=dataclasses.replace(run, reason=reason, not_seen=()))
+        return trace
 
     def _stopped_trace(self, stop: Stop) -> Trace:
         """The same with what the worker adds to the record of a job that returns."""
