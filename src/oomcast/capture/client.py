@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import signal
 import sys
 import tempfile
@@ -42,9 +43,10 @@ _ERRORS: dict[str, type[OomcastError]] = {
         UnreadableFile,
     )
 }
-_servers: dict[tuple[str, str, bool, tuple[str, ...], int], CaptureServer | SpawningServer] = {}
+_servers: dict[tuple[str, str, bool, tuple[str, ...], str | None, int], CaptureServer | SpawningServer] = {}
 """By framework, the Python that has it (a campaign compares several), whether its jobs are forks, the libraries that it
-loads before it forks (what one job needed must not show in the answer for the next), and the lane."""
+loads before it forks (what one job needed must not show in the answer for the next), what Keras is told to compute with
+when the process starts, and the lane."""
 
 
 def interrupt(lane: int) -> None:
@@ -121,7 +123,7 @@ def trace_of(answer: Answer) -> Trace:
 def _server(
     framework: str, python: str, libraries: tuple[str, ...] = (), lane: int = 0
 ) -> CaptureServer | SpawningServer:
-    key = framework, python, jobs_are_forks(), libraries, lane
+    key = framework, python, jobs_are_forks(), libraries, os.environ.get("KERAS_BACKEND"), lane
     if key not in _servers:
         _servers[key] = (CaptureServer if jobs_are_forks() else SpawningServer)(framework, python)
     return _servers[key]

@@ -13,16 +13,16 @@ import keras
 import tensorflow as tf
 
 from ...errors import BadInput
-from ...spec import Precision, Spec, Workload
+from ...spec import JobPhase, Spec, Workload
 from ...trace import Category, Phase, Trace
 from ...units import format_bytes
 from ..explain import first_sentence
 from ..frameworks import check_framework
 from ..job_files import JobFunctions, job_functions
-from ..only_torch import refuse_options_of_torch
+from ..keras_models import POLICIES, outputs_are_kept, refuse_options
 from ..xla.other_frameworks import compiler_may_be_there
 from ..xla.plan import Compiled, NotAsked
-from ..xla.schedule import Schedule, play
+from ..xla.schedule import Schedule, as_evaluation, play
 from .by_xla import ask_xla
 from .executor import Executor
 from .graph import OutputSpec, compile_graph
@@ -64,6 +64,7 @@ def follow(
         value.buffer = memory.new(value.shape, value.dtype, value.itemsize, "capture", "", Category.BUFFER)
         memory.hold(value)
         by_argument[id(tensor)] = value
+    kept: list[Value] = []
     for number in range(steps):
         memory.enter(Phase.INPUT, number)
         batch = []
@@ -73,24 +74,19 @@ def follow(
                 value.buffer = memory.new(value.shape, value.dtype, value.itemsize, "input", "", Category.INPUT)
             memory.hold(value)
             batch.append(value)
-        memory.enter(Phase.FORWARD, number)
+        memory.enter(Phase.EVALUATION if step.evaluates else Phase.FORWARD, number)
         places = iter(batch)
         arguments = [by_argument[id(t)] if id(t) in by_argument else next(places) for t in step.graph.inputs]
         for value in arguments:
             memory.hold(value)
-        for result in executor.run(graph, arguments, outermost=True):
-            memory.drop(result)
-        for value in batch:
+        results = executor.run(graph, arguments, outermost=not step.evaluates)
+        for value in (*results, *batch) if not step.evaluates else (*kept, *batch):
             memory.drop(value)
+        kept = results  # an output lives until the next one takes its name
     memory.note_all(executor.unsupported, (*assumptions, *executor.assumptions))
     return memory.trace(versions, workload)
 
 
-_POLICIES = {
-    Precision.AMP_FP16: "mixed_float16",
-    Precision.AMP_BF16: "mixed_bfloat16",
-    Precision.BF16: "bfloat16",
-}
 _GROWING = (
     "TensorFlow takes nearly all of a card at its start unless memory growth is on (TF_FORCE_GPU_ALLOW_GROWTH=true); "
     "the figures are those of a pool that grows with the job"
@@ -100,22 +96,26 @@ _GROWING = (
 def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
     """The Trace of a workload, captured in this process; with `on_gpu` false, as the step would run on a CPU."""
     workload = spec.workload
-    _check_options(workload)
-    assumptions: list[str] = [_GROWING] if on_gpu else []
+    refuse_options(workload, "TensorFlow")
+    assumptions: list[str] = [*([_GROWING] if on_gpu else []), *outputs_are_kept(workload.phase)]
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if on_gpu:
             stack.enter_context(choosing_as_on_a_gpu())
-        job = job_functions(workload)
+        job = job_functions(workload, (JobPhase.TRAINING, JobPhase.EVAL, JobPhase.INFERENCE))
         batch = batch_form(job.batch(), workload)
+        if workload.phase is JobPhase.INFERENCE and isinstance(batch, tuple):
+            batch = batch[:1]
         building = _Building(job, batch, workload)
         step, compiles = building.described()
         if compiles:
             planned = building.planned_by_xla(step, spec.place.machines.gpu)
             if not isinstance(planned, NotAsked):
                 schedule, told = planned
+                if step.evaluates:
+                    schedule = as_evaluation(schedule)
                 record = play(schedule, workload.steps)
                 record.note_all({}, [*assumptions, *building.notes, _asked(told)])
                 return record.trace(versions, workload.as_dict())
@@ -157,12 +157,14 @@ class _Building:
 
         Under a graph the model's weights are only described. Code that needs their values gets real ones.
         """
+        keras.utils.clear_session()  # not within the graph, where it fails
         try:
             with tf.Graph().as_default():
                 return self._traced(by_xla=False)
         except (BadInput, SystemExit, KeyboardInterrupt):
             raise
         except Exception:
+            keras.utils.clear_session()  # layers of a second building have the names of the first
             self.notes = ["The model was built with real weights, since its code needs their values"]
             return self._traced(by_xla=False)
 
@@ -172,6 +174,7 @@ class _Building:
         nbytes = sum(math.prod(variable.shape) * variable.dtype.size for variable in step.variables)
         if nbytes > _MOST_WEIGHTS:
             return NotAsked(f"its variables ({format_bytes(nbytes)}) would have to be made on this machine for that")
+        keras.utils.clear_session()
         try:
             compiled_step, _ = self._traced(by_xla=True)
         except Exception as error:
@@ -179,8 +182,7 @@ class _Building:
         return ask_xla(compiled_step, gpu)
 
     def _traced(self, *, by_xla: bool) -> tuple[TracedStep, bool]:
-        keras.utils.clear_session()  # layers of a second building have the names of the first
-        keras.config.set_dtype_policy(_POLICIES.get(self._workload.precision, "float32"))
+        keras.config.set_dtype_policy(POLICIES.get(self._workload.precision, "float32"))
         model = self._job.model()
         check_framework(model, "tensorflow")
         if not isinstance(model, keras.Model):
@@ -188,17 +190,6 @@ class _Building:
                 f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model."
             )
         compiles = compiled(model, self._job, self._batch, self._workload)
-        return trace_step(model, self._batch, own_step(model, self._job.loss), by_xla=by_xla), compiles
-
-
-def _check_options(workload: Workload) -> None:
-    refuse_options_of_torch(workload, "TensorFlow")
-    if workload.accumulation > 1:
-        raise BadInput(
-            "--accumulation is not followed for TensorFlow; compile the model in the job file with an optimizer that "
-            "has gradient_accumulation_steps."
-        )
-    if workload.checkpointing:
-        raise BadInput(
-            "--checkpointing is not followed for TensorFlow; build the model under keras.RematScope instead."
-        )
+        phase = self._workload.phase
+        step = own_step(model, self._job.loss, phase)
+        return trace_step(model, self._batch, step, by_xla=by_xla, phase=phase), compiles

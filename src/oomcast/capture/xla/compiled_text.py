@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from ..explain import is_users_file
+
 __all__ = ["Buffer", "Buffers", "HloInstruction", "HloProgram", "Life", "read_buffers", "read_lives", "read_program"]
 
 
@@ -97,7 +99,7 @@ def _users_line(number: int, frames: Mapping[int, tuple[int, int]], lines: Mappi
         seen.add(number)
         location, parent = frames[number]
         file, row = lines.get(location, ("", 0))
-        if file and not {"site-packages", "dist-packages", "oomcast"} & set(Path(file).parts):
+        if file and is_users_file(file):
             return f"{Path(file).name}:{row}"
         number = parent
     return ""
