@@ -69,6 +69,7 @@ def test_what_a_model_descends_from_decides(monkeypatch: pytest.MonkeyPatch) -> 
     assert framework_of(own()) == "tensorflow"
     assert framework_of(OrderedDict()) is None
     check_framework(OrderedDict(), "torch")
+    assert (framework_of("gpt2.onnx"), framework_of("net-symbol.json"), framework_of("net")) == ("onnx", "mxnet", None)
     with pytest.raises(OtherFramework, match="tensorflow"):
         check_framework(own(), "torch")
 

@@ -42,6 +42,7 @@ _BY_PACKAGE = {
     "onnx": "onnx",
 }
 """The package that an object's class comes from → the framework that captures it. Keras is of what it computes with."""
+_BY_ENDING = {".onnx": "onnx", "-symbol.json": "mxnet"}
 _KERAS, _BACKEND = "keras", "KERAS_BACKEND"
 _DEFAULT_BACKEND = "tensorflow"
 
@@ -81,7 +82,9 @@ def guess_framework(workload: Workload) -> str:
 
 
 def framework_of(model: Any) -> str | None:
-    """The framework whose class an object's class descends from."""
+    """The framework whose class an object's class descends from, or whose kind of file a path names."""
+    if isinstance(model, str):
+        return next((framework for ending, framework in _BY_ENDING.items() if model.endswith(ending)), None)
     for base in type(model).__mro__:
         package = base.__module__.partition(".")[0]
         found = keras_backend() if package == _KERAS else _BY_PACKAGE.get(package)
