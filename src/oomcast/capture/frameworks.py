@@ -8,8 +8,9 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = [
     "keras_backend",
     "load_packages",
     "missing_framework",
+    "older_than_promised",
     "require_packages",
 ]
 
@@ -138,6 +140,23 @@ def require_packages(framework: str, packages: Iterable[str]) -> None:
     for package in packages:
         if sys.modules.get(package) is None:
             raise missing_framework(framework, package)
+
+
+def older_than_promised(framework: str, least: Mapping[str, str]) -> str | None:
+    """Of the loaded packages, the first that is older than what is promised, as a sentence; None if there is none."""
+    for package, oldest in least.items():
+        version = str(getattr(sys.modules.get(package), "__version__", oldest))
+        if _numbers(version) < _numbers(oldest):
+            return (
+                f"{package} {version} is installed, and oomcast promises {oldest} and newer "
+                f"(pip install 'oomcast[{framework}]')"
+            )
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of `2.4.1+cu124`: what comes before it is older."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def missing_framework(framework: str, package: str) -> BadInput:
