@@ -88,8 +88,10 @@ def capture_here(spec: Spec, lane: int = 0) -> Trace:
 def _ask(framework: str, spec: Spec, lane: int) -> Trace:
     workload, time_limit = spec.workload, spec.effort.time_limit
     check_temporary_folder()  # before any library is loaded that would leave a folder of its own
-    if framework not in ("torch", "jax") and spec.place.machines.world_size > 1:
-        raise BadInput(f"several GPUs are offered for PyTorch and JAX jobs, not for {framework}; name one GPU.")
+    if framework in ("mxnet", "onnx") and spec.place.machines.world_size > 1:
+        raise BadInput(
+            f"several GPUs are offered for PyTorch, TensorFlow and JAX jobs, not for {framework}; name one GPU."
+        )
     if framework != "torch" and workload.blocks is not None:
         raise BadInput(f"--blocks is offered for PyTorch jobs, not for {framework}; leave it out.")
     # Which software is installed here decides what is assumed of the target; the other process may have another.
@@ -160,7 +162,11 @@ def _how_it_ended(ended: ProcessEnded, framework: str, spec: Spec) -> OomcastErr
 
 
 def _died_of_a_limit(ended: ProcessEnded, last: str) -> bool:
-    """Libraries that get no memory abort, or end with code 1, and few of them leave a word in the job's own log."""
+    """Libraries that get no memory abort, or end with code 1, and few of them leave a word in the job's own log.
+
+    A job whose process has too little left to say why its answer could not be written says nothing, either.
+    """
     if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return False
-    return (ended.exit_code == 1 or ended.signal == signal.SIGABRT) and (not last or "emory" in last)
+    wants_memory = not last or "emory" in last or "can't start new thread" in last
+    return wants_memory and (ended.exit_code in (1, NO_ANSWER_WRITTEN) or ended.signal == signal.SIGABRT)

@@ -12,7 +12,15 @@ from ..errors import BadInput
 from ..spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, JobPhase, Precision, Workload, missing_optimizer
 from .only_torch import refuse_options_of_torch
 
-__all__ = ["OPTIMIZERS", "POLICIES", "compile_as_asked", "has_weights", "outputs_are_kept", "refuse_options"]
+__all__ = [
+    "OPTIMIZERS",
+    "POLICIES",
+    "chosen_optimizer",
+    "compile_as_asked",
+    "has_weights",
+    "outputs_are_kept",
+    "refuse_options",
+]
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     name: functools.partial(getattr(keras.optimizers, kind.class_name), 1e-3, **kind.options)
@@ -59,7 +67,7 @@ def compile_as_asked(
     The optimizer is the one that was asked for, else the job file's, else the model's, else AdamW.
     """
     was_compiled = bool(model.compiled)
-    chosen = _optimizer(model if was_compiled else None, optimizer, workload)
+    chosen = chosen_optimizer(model if was_compiled else None, optimizer, workload)
     if not was_compiled:
         model.compile(optimizer=chosen, loss=None if loss is not None else _loss(batch))
     elif chosen is not model.optimizer:
@@ -69,7 +77,8 @@ def compile_as_asked(
         )
 
 
-def _optimizer(model: Any | None, given: Callable[[Any], Any] | None, workload: Workload) -> Any:
+def chosen_optimizer(model: Any | None, given: Callable[[Any], Any] | None, workload: Workload) -> Any:
+    """The one that was asked for, else the job file's (`given`), else that of a compiled model, else AdamW."""
     if workload.optimizer is not None:
         if workload.optimizer not in OPTIMIZERS:
             raise missing_optimizer("Keras", workload.optimizer, OPTIMIZERS)

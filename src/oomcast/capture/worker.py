@@ -92,7 +92,7 @@ def _answer_one(hooks: Hooks) -> NoReturn:
     if line is None:
         os._exit(0)
     order = Order(**json.loads(line))
-    log = os.open(order.log, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+    log = os.open(order.log, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
     # The job must not have it: it could read the caller's end away, and what it starts would keep it.
     os.set_inheritable(lifeline, False)
 

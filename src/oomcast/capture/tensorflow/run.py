@@ -27,6 +27,8 @@ from .by_xla import ask_xla
 from .executor import Executor
 from .graph import OutputSpec, compile_graph
 from .memory import Memory, Value
+from .mirrored import in_place_of_gpus, scope_of, strategy_of
+from .modules import Module
 from .operators import Operators, Variable
 from .step import TracedStep, batch_form, choosing_as_on_a_gpu, compiled, own_step, trace_step
 
@@ -45,7 +47,7 @@ def follow(
     """Run the step `steps` times. With `on_gpu`, only what lies in the GPU's memory is counted."""
     memory = Memory()
     executor = Executor(memory, Operators(), on_gpu=on_gpu)
-    graph = compile_graph(step.graph, step.optimizer_scope)
+    graph = compile_graph(step.graph, step.optimizer_scope, step.mirrors)
     by_argument: dict[int, Value] = {}
     for variable in step.variables:
         value = Value(variable.shape, variable.dtype.name, variable.dtype.size)
@@ -59,6 +61,9 @@ def follow(
                 (), "resource", 0, payload=Variable(variable.name, value, variable.category)
             )
     for tensor in step.captures:
+        if tensor.dtype == tf.resource:  # the order of collective operators
+            by_argument[id(tensor)] = Value((), "resource", 0)
+            continue
         spec = OutputSpec(tuple(tensor.shape.as_list()), tensor.dtype.name, tensor.dtype.size)
         value = Value(spec.shape or (), spec.dtype, spec.itemsize)
         value.buffer = memory.new(value.shape, value.dtype, value.itemsize, "capture", "", Category.BUFFER)
@@ -75,8 +80,9 @@ def follow(
             memory.hold(value)
             batch.append(value)
         memory.enter(Phase.EVALUATION if step.evaluates else Phase.FORWARD, number)
-        places = iter(batch)
-        arguments = [by_argument[id(t)] if id(t) in by_argument else next(places) for t in step.graph.inputs]
+        # The batch comes first; what nobody made are other GPUs' variables, and numbers that a strategy gives.
+        others = [by_argument.get(id(tensor), Value((), "resource", 0)) for tensor in step.graph.inputs[len(batch) :]]
+        arguments = [*batch, *others]
         for value in arguments:
             memory.hold(value)
         results = executor.run(graph, arguments, outermost=not step.evaluates)
@@ -104,11 +110,15 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
         warnings.simplefilter("ignore")
         if on_gpu:
             stack.enter_context(choosing_as_on_a_gpu())
+        machines = spec.place.machines
+        if machines.world_size > 1:
+            in_place_of_gpus(machines)
+            assumptions.append(_REPLICAS)
         job = job_functions(workload, (JobPhase.TRAINING, JobPhase.EVAL, JobPhase.INFERENCE))
         batch = batch_form(job.batch(), workload)
         if workload.phase is JobPhase.INFERENCE and isinstance(batch, tuple):
             batch = batch[:1]
-        building = _Building(job, batch, workload)
+        building = _Building(job, batch, workload, machines.world_size)
         step, compiles = building.described()
         if compiles:
             planned = building.planned_by_xla(step, spec.place.machines.gpu)
@@ -130,6 +140,10 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
         )
 
 
+_REPLICAS = (
+    "One replica of MirroredStrategy is followed, with a batch of batch(batch_size) for each GPU: fit() divides the "
+    "batch that it is given over them"
+)
 _NOT_COMPILED = (
     "Keras compiles the step with XLA on a GPU unless the model is compiled with jit_compile=False; what was followed "
     "is TensorFlow's own executor, which fuses less and mostly holds more"
@@ -145,11 +159,15 @@ def _asked(told: Compiled) -> str:
     )
 
 
+class _Mirrored(Exception):
+    """The model is one of several replicas, and is traced with real weights."""
+
+
 class _Building:
     """The job's model, built and traced as often as it is needed; `notes` say what had to be assumed."""
 
-    def __init__(self, job: JobFunctions, batch: Any, workload: Workload) -> None:
-        self._job, self._batch, self._workload = job, batch, workload
+    def __init__(self, job: JobFunctions, batch: Any, workload: Workload, gpus: int) -> None:
+        self._job, self._batch, self._workload, self._gpus = job, batch, workload, gpus
         self.notes: list[str] = []
 
     def described(self) -> tuple[TracedStep, bool]:
@@ -163,9 +181,10 @@ class _Building:
                 return self._traced(by_xla=False)
         except (BadInput, SystemExit, KeyboardInterrupt):
             raise
-        except Exception:
+        except Exception as error:
             keras.utils.clear_session()  # layers of a second building have the names of the first
-            self.notes = ["The model was built with real weights, since its code needs their values"]
+            why = "it is mirrored" if isinstance(error, _Mirrored) else "its code needs their values"
+            self.notes = [f"The model was built with real weights, since {why}"]
             return self._traced(by_xla=False)
 
     def planned_by_xla(self, step: TracedStep, gpu: str) -> tuple[Schedule, Compiled] | NotAsked:
@@ -185,11 +204,20 @@ class _Building:
         keras.config.set_dtype_policy(POLICIES.get(self._workload.precision, "float32"))
         model = self._job.model()
         check_framework(model, "tensorflow")
+        phase = self._workload.phase
+        if isinstance(model, tf.Module) and not isinstance(model, keras.Model):
+            module = Module(model, self._job, self._batch, self._workload)
+            self.notes.append(module.note)
+            return trace_step(module, self._batch, phase=phase), False
         if not isinstance(model, keras.Model):
             raise BadInput(
-                f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model."
+                f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model or a "
+                "tf.Module."
             )
-        compiles = compiled(model, self._job, self._batch, self._workload)
-        phase = self._workload.phase
-        step = own_step(model, self._job.loss, phase)
-        return trace_step(model, self._batch, step, by_xla=by_xla, phase=phase), compiles
+        strategy = strategy_of(model, self._gpus, self._workload.job.name)
+        if strategy is not None and not tf.executing_eagerly():
+            raise _Mirrored  # described weights would be summed otherwise than between GPUs
+        with scope_of(strategy):
+            compiles = compiled(model, self._job, self._batch, self._workload)
+            step = own_step(model, self._job.loss, phase)
+            return trace_step(model, self._batch, step, by_xla=by_xla, phase=phase), compiles

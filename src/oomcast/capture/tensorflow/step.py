@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -16,6 +16,7 @@ from ...spec import JobPhase, Workload
 from ...trace import Category
 from ..job_files import JobFunctions
 from ..keras_models import compile_as_asked, has_weights
+from .mirrored import followed_replica, on_each_gpu
 
 __all__ = [
     "TracedStep",
@@ -109,6 +110,8 @@ class TracedStep:
     optimizer_scope: str
     evaluates: bool = False
     """Whether it takes no gradients."""
+    mirrors: Sequence[Any] = ()
+    """The graph's inputs for variables of other GPUs."""
 
 
 def trace_step(
@@ -128,14 +131,14 @@ def trace_step(
     optimizer: Any = model.optimizer if trains else None
     if trains and not optimizer.built:
         optimizer.build(model.trainable_variables)
-    run = step or _STEPS[phase](model)
+    run = on_each_gpu(getattr(model, "_distribute_strategy", None), step or _STEPS[phase](model))
     flat = tuple(tf.nest.flatten(specs))
     function = tf.function(lambda *tensors: run(tf.nest.pack_sequence_as(specs, tensors)), jit_compile=by_xla)
     graph = function.get_concrete_function(*flat).graph
     inner = {id(outside): inside for outside, inside in graph.captures}
     trainable = {id(variable) for variable in model.trainable_variables}
     of_optimizer = {id(variable) for variable in optimizer.variables} if trains else set()
-    variables = []
+    variables, mirrors = [], list[Any]()
     for variable in model_variables(model, with_optimizer=trains):
         category = (
             Category.PARAMETER
@@ -144,10 +147,12 @@ def trace_step(
             if id(variable) in of_optimizer
             else Category.BUFFER
         )
-        handle = inner.pop(id(variable.value.handle), None)
-        variables.append(TracedVariable(handle, variable.path, tuple(variable.shape), variable.value.dtype, category))
+        own, others = followed_replica(variable)
+        mirrors += [inner.pop(id(other.handle)) for other in others if id(other.handle) in inner]
+        handle, name = inner.pop(id(own.handle), None), getattr(variable, "path", own.name.removesuffix(":0"))
+        variables.append(TracedVariable(handle, name, tuple(variable.shape), own.dtype, category))
     scope = _scope_of(optimizer) if trains else ""
-    return TracedStep(function, graph, tuple(variables), flat, tuple(inner.values()), scope, not trains)
+    return TracedStep(function, graph, tuple(variables), flat, tuple(inner.values()), scope, not trains, mirrors)
 
 
 _STEPS: dict[JobPhase, Callable[[Any], Callable[[Any], Any]]] = {
