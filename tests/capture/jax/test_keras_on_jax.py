@@ -150,6 +150,7 @@ def test_what_does_not_train_holds_no_optimizer(job: Path, phase: str) -> None:
     [
         (('crossentropy")', 'crossentropy", jit_compile=False)'), "jit_compile"),
         (("def batch(", "def loss(model, batch):\n    return 0.0\n\ndef batch("), "compile the model with that loss"),
+        (("def batch(", "def shardings(params):\n    return params\n\ndef batch("), "keras.distribution.DataParallel"),
         (('activation="relu"', 'activation="nonesuch"'), "nonesuch"),
     ],
 )

@@ -32,6 +32,11 @@ def keras_step(model: Any, job: JobFunctions, batch: Any, workload: Workload) ->
         raise BadInput(
             f"loss() in {workload.job.name} is not followed for a Keras model on JAX; compile the model with that loss."
         )
+    if job.shardings is not None or isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
+        raise BadInput(
+            f"{workload.job.name} places the parameters of its Keras model, which is not followed; over several GPUs "
+            "the batch is divided and all else whole on each, as keras.distribution.DataParallel has it."
+        )
     phase = workload.phase
     batch = batch if phase is not JobPhase.INFERENCE or not isinstance(batch, tuple) else (batch[0],)
     jax.eval_shape(lambda: _prepare(model, job, batch, workload))
