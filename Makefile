@@ -39,7 +39,7 @@ test-tensorflow: .venv-tensorflow/.installed .venv-jax/.installed
 
 .venv-jax/.installed: pyproject.toml constraints-jax.txt
 	$(PYTHON) -m venv .venv-jax
-	.venv-jax/bin/pip install -q -c constraints-jax.txt -e ".[jax-gpu]" flax equinox pytest hypothesis
+	.venv-jax/bin/pip install -q -c constraints-jax.txt -e ".[jax-gpu]" flax equinox keras pytest hypothesis
 	touch $@
 
 test-jax: .venv-jax/.installed

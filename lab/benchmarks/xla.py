@@ -94,7 +94,7 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
 
     from oomcast.capture.jax.ask_xla import Told, ask_xla
     from oomcast.capture.jax.run import modelled
-    from oomcast.capture.jax.step import training_step
+    from oomcast.capture.jax.step import job_step
     from oomcast.capture.job_files import JobFunctions
     from oomcast.capture.xla.plan import NotAsked
     from oomcast.capture.xla.schedule import play
@@ -131,7 +131,7 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
 
     job = JobFunctions(case.model, lambda: given, None, None, case.donate, shardings)
     workload = Workload.create(NamedJob, **{"optimizer": "adam", "steps": 1, **case.options})
-    step = training_step(job, given, workload)
+    step = job_step(job, given, workload)
     told = ask_xla(step, gpu, case.devices)
     if not isinstance(told, Told):
         raise BadInput(f"{case.name}: {told.reason}.")

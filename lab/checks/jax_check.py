@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomcast.capture.jax.run import follow
-from oomcast.capture.jax.step import training_step
+from oomcast.capture.jax.step import job_step
 from oomcast.capture.job_files import JobFunctions
 from oomcast.spec import Workload
 from oomcast.trace.builder import peak_of
@@ -38,7 +38,7 @@ def figures_of_step(model: Any, batch: Any, *, optimizer: str = "adam", donate: 
     """
     workload = Workload.create(NamedJob, optimizer=optimizer, steps=1)
     job = JobFunctions(lambda: model, lambda: batch, None, None, donate)
-    step = training_step(job, batch, workload)
+    step = job_step(job, batch, workload)
     trace = follow(step, 1, on_gpu=False, versions={}, workload={})
     told = step.function.lower(*step.arguments).compile().memory_analysis()
     measured = told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes

@@ -28,11 +28,16 @@ from oomcast.spec import Spec, Workload
         ("from mxnet import gluon\n", "mxnet"),
         ("def model():\n    import keras\n", "tensorflow"),
         ("import keras\nimport torch\n", "torch"),  # it may be either: torch's capture finds out
+        ('import os\nos.environ["KERAS_BACKEND"] = "jax"\nimport keras\n', "jax"),
+        ('import os\nos.environ.setdefault("KERAS_BACKEND", "torch")\nimport keras\nimport tensorflow\n', "torch"),
         ("import numpy\n", "torch"),
         ("this is not Python", "torch"),
     ],
 )
-def test_a_files_imports_are_the_first_guess(tmp_path: Path, text: str, framework: str) -> None:
+def test_a_files_imports_are_the_first_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, framework: str
+) -> None:
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
     path = tmp_path / "job.py"
     path.write_text(text)
 
@@ -40,13 +45,31 @@ def test_a_files_imports_are_the_first_guess(tmp_path: Path, text: str, framewor
     assert guess_framework(Workload.create(path, framework="torch")) == "torch"
 
 
-def test_what_a_model_descends_from_decides() -> None:
+def test_what_keras_computes_with_is_its_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import keras\n")
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert guess_framework(Workload.create(path)) == "torch"
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert guess_framework(Workload.create(path)) == "jax"
+    assert guess_framework(Workload.create(path, framework="keras")) == "tensorflow"
+    (tmp_path / "keras.json").write_text("no settings")
+    monkeypatch.delenv("KERAS_BACKEND")
+    assert guess_framework(Workload.create(path)) == "tensorflow"
+
+
+def test_what_a_model_descends_from_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     foreign = type("Functional", (), {"__module__": "keras.src.models"})
     own = type("Mine", (foreign,), {"__module__": "job"})
 
     assert framework_of(own()) == "tensorflow"
     assert framework_of(OrderedDict()) is None
     check_framework(OrderedDict(), "torch")
+    assert (framework_of("gpt2.onnx"), framework_of("net-symbol.json"), framework_of("net")) == ("onnx", "mxnet", None)
     with pytest.raises(OtherFramework, match="tensorflow"):
         check_framework(own(), "torch")
 

@@ -6,10 +6,12 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import oomcast
 from oomcast.capture import capture
 from oomcast.capture.job_process import Limits
 from oomcast.capture.messages import Request, TimeLimit
@@ -71,6 +73,15 @@ def test_an_object_defined_on_the_spot_is_sent_with_its_values(monkeypatch: pyte
     shapes = {allocation.shape for allocation in capture(spec_of(Here(77))).allocations}
 
     assert (10, 777) in shapes
+
+
+def test_what_a_script_printed_last_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\ntorch.ones(8, device='cuda')\nprint('no data here')\n")
+    answer = oomcast.run([str(path)], device="a100-40gb")
+
+    assert answer.script is not None
+    assert answer.script.reason.endswith("the last that it printed: no data here")
 
 
 def test_what_cannot_be_sent_is_refused_in_a_sentence() -> None:

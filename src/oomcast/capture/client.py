@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import signal
 import sys
 import tempfile
@@ -42,9 +43,10 @@ _ERRORS: dict[str, type[OomcastError]] = {
         UnreadableFile,
     )
 }
-_servers: dict[tuple[str, str, bool, tuple[str, ...], int], CaptureServer | SpawningServer] = {}
+_servers: dict[tuple[str, str, bool, tuple[str, ...], str | None, int], CaptureServer | SpawningServer] = {}
 """By framework, the Python that has it (a campaign compares several), whether its jobs are forks, the libraries that it
-loads before it forks (what one job needed must not show in the answer for the next), and the lane."""
+loads before it forks (what one job needed must not show in the answer for the next), what Keras is told to compute with
+when the process starts, and the lane."""
 
 
 def interrupt(lane: int) -> None:
@@ -86,8 +88,10 @@ def capture_here(spec: Spec, lane: int = 0) -> Trace:
 def _ask(framework: str, spec: Spec, lane: int) -> Trace:
     workload, time_limit = spec.workload, spec.effort.time_limit
     check_temporary_folder()  # before any library is loaded that would leave a folder of its own
-    if framework not in ("torch", "jax") and spec.place.machines.world_size > 1:
-        raise BadInput(f"several GPUs are offered for PyTorch and JAX jobs, not for {framework}; name one GPU.")
+    if framework in ("mxnet", "onnx") and spec.place.machines.world_size > 1:
+        raise BadInput(
+            f"several GPUs are offered for PyTorch, TensorFlow and JAX jobs, not for {framework}; name one GPU."
+        )
     if framework != "torch" and workload.blocks is not None:
         raise BadInput(f"--blocks is offered for PyTorch jobs, not for {framework}; leave it out.")
     # Which software is installed here decides what is assumed of the target; the other process may have another.
@@ -121,7 +125,7 @@ def trace_of(answer: Answer) -> Trace:
 def _server(
     framework: str, python: str, libraries: tuple[str, ...] = (), lane: int = 0
 ) -> CaptureServer | SpawningServer:
-    key = framework, python, jobs_are_forks(), libraries, lane
+    key = framework, python, jobs_are_forks(), libraries, os.environ.get("KERAS_BACKEND"), lane
     if key not in _servers:
         _servers[key] = (CaptureServer if jobs_are_forks() else SpawningServer)(framework, python)
     return _servers[key]
@@ -158,7 +162,11 @@ def _how_it_ended(ended: ProcessEnded, framework: str, spec: Spec) -> OomcastErr
 
 
 def _died_of_a_limit(ended: ProcessEnded, last: str) -> bool:
-    """Libraries that get no memory abort, or end with code 1, and few of them leave a word in the job's own log."""
+    """Libraries that get no memory abort, or end with code 1, and few of them leave a word in the job's own log.
+
+    A job whose process has too little left to say why its answer could not be written says nothing, either.
+    """
     if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return False
-    return (ended.exit_code == 1 or ended.signal == signal.SIGABRT) and (not last or "emory" in last)
+    wants_memory = not last or "emory" in last or "can't start new thread" in last
+    return wants_memory and (ended.exit_code in (1, NO_ANSWER_WRITTEN) or ended.signal == signal.SIGABRT)

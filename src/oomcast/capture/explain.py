@@ -19,6 +19,7 @@ __all__ = [
     "explain",
     "failed_job",
     "first_sentence",
+    "is_users_file",
     "no_memory_for",
     "note_stand_in",
     "users_lines",
@@ -116,11 +117,16 @@ def users_lines(trace: TracebackType | None) -> str:
     frames = [
         frame
         for frame in _traceback.extract_tb(trace)
-        if not frame.filename.startswith((_OURS, _OF_PYTHON, "<"))
-        and "site-packages" not in frame.filename
-        and "__autograph_generated_file" not in frame.filename
+        if is_users_file(frame.filename) and "__autograph_generated_file" not in frame.filename
     ]
     return "".join(_traceback.format_list(frames))
+
+
+def is_users_file(name: str) -> bool:
+    """Whether code of that file is neither ours, Python's, an installed package's, nor of no file at all."""
+    if name.startswith((_OURS + os.sep, _OF_PYTHON, "<")):
+        return False
+    return not {"site-packages", "dist-packages"} & set(Path(name).parts)
 
 
 def _is_the_users(spec: Spec) -> bool:

@@ -6,9 +6,11 @@ import ast
 import contextlib
 import importlib
 import inspect
+import json
 import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,15 @@ __all__ = [
     "framework_of",
     "guess_framework",
     "interpreter_of",
+    "keras_backend",
     "load_packages",
     "missing_framework",
+    "older_than_promised",
     "require_packages",
 ]
 
 _BY_PACKAGE = {
     "torch": "torch",
-    "keras": "tensorflow",
     "tf_keras": "tensorflow",
     "tensorflow": "tensorflow",
     "jax": "jax",
@@ -40,7 +43,10 @@ _BY_PACKAGE = {
     "mxnet": "mxnet",
     "onnx": "onnx",
 }
-"""The package that an object's class comes from → the framework that captures it."""
+"""The package that an object's class comes from → the framework that captures it. Keras is of what it computes with."""
+_BY_ENDING = {".onnx": "onnx", "-symbol.json": "mxnet"}
+_KERAS, _BACKEND = "keras", "KERAS_BACKEND"
+_DEFAULT_BACKEND = "tensorflow"
 
 
 class OtherFramework(BadInput):
@@ -50,10 +56,17 @@ class OtherFramework(BadInput):
 @dataclass(frozen=True)
 class _Imports:
     packages: frozenset[str]
+    backend: str | None = None
+    """What the file has Keras compute with."""
 
     def framework(self) -> str | None:
         """The one framework that is imported; a file with several, or none, tells nothing."""
         found = {_BY_PACKAGE[package] for package in self.packages if package in _BY_PACKAGE}
+        if _KERAS in self.packages:
+            backend = self.backend or keras_backend()
+            if backend != _DEFAULT_BACKEND:  # somebody chose it
+                return backend
+            found.add(backend)
         return found.pop() if len(found) == 1 else None
 
 
@@ -71,12 +84,31 @@ def guess_framework(workload: Workload) -> str:
 
 
 def framework_of(model: Any) -> str | None:
-    """The framework whose class an object's class descends from."""
+    """The framework whose class an object's class descends from, or whose kind of file a path names."""
+    if isinstance(model, str):
+        return next((framework for ending, framework in _BY_ENDING.items() if model.endswith(ending)), None)
     for base in type(model).__mro__:
-        found = _BY_PACKAGE.get(base.__module__.partition(".")[0])
+        package = base.__module__.partition(".")[0]
+        found = keras_backend() if package == _KERAS else _BY_PACKAGE.get(package)
         if found is not None:
             return found
     return None
+
+
+def keras_backend() -> str:
+    """What Keras computes with: as its variable says, which a job may set before it imports Keras, or its file."""
+    told = os.environ.get(_BACKEND)
+    if told:
+        return told
+    loaded = sys.modules.get(_KERAS)
+    if loaded is not None:
+        return str(loaded.config.backend())
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        settings = json.loads(Path(home, "keras.json").read_text())
+        return str(settings.get("backend") or _DEFAULT_BACKEND)
+    except (OSError, ValueError, AttributeError):
+        return _DEFAULT_BACKEND
 
 
 def check_framework(model: Any, asked: str) -> None:
@@ -108,6 +140,23 @@ def require_packages(framework: str, packages: Iterable[str]) -> None:
     for package in packages:
         if sys.modules.get(package) is None:
             raise missing_framework(framework, package)
+
+
+def older_than_promised(framework: str, least: Mapping[str, str]) -> str | None:
+    """Of the loaded packages, the first that is older than what is promised, as a sentence; None if there is none."""
+    for package, oldest in least.items():
+        version = str(getattr(sys.modules.get(package), "__version__", oldest))
+        if _numbers(version) < _numbers(oldest):
+            return (
+                f"{package} {version} is installed, and oomcast promises {oldest} and newer "
+                f"(pip install 'oomcast[{framework}]')"
+            )
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of `2.4.1+cu124`: what comes before it is older."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def missing_framework(framework: str, package: str) -> BadInput:
@@ -146,4 +195,20 @@ def _imports_of(path: str) -> _Imports:
             packages.update(name.name.partition(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             packages.add(node.module.partition(".")[0])
-    return _Imports(frozenset(packages))
+    return _Imports(frozenset(packages), _backend_set_in(tree))
+
+
+def _backend_set_in(tree: ast.AST) -> str | None:
+    """Of `os.environ["KERAS_BACKEND"] = "jax"` or its `setdefault`; what else sets it shows when the job has run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            name, value = node.targets[0].slice, node.value
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setdefault" and len(node.args) == 2:
+            if os.environ.get(_BACKEND):
+                continue
+            name, value = node.args
+        else:
+            continue
+        if isinstance(name, ast.Constant) and name.value == _BACKEND and isinstance(value, ast.Constant):
+            return str(value.value)
+    return None

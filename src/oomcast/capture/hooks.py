@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import OomcastError
@@ -28,6 +28,8 @@ class Hooks:
     framework: str
     packages: tuple[str, ...]
     """Without them nothing can be captured."""
+    least: Mapping[str, str]
+    """Package → the oldest version that is promised, as the extra of the framework asks for it."""
     capture: Callable[[Spec], Trace]
     """In the job's own process."""
     set_up: Callable[[], None] = _nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,18 @@ class JobFunctions:
     """Of a JAX job for several GPUs: where its parameters lie."""
 
 
-def job_functions(workload: Workload) -> JobFunctions:
-    """Of a job file or an object; names of torch's libraries are for torch's capture."""
+def job_functions(workload: Workload, phases: Sequence[JobPhase] = (JobPhase.TRAINING,)) -> JobFunctions:
+    """Of a job file or an object; names of torch's libraries are for torch's capture.
+
+    Raises BadInput for a phase that the framework does not follow.
+    """
     job = workload.job
-    if workload.phase is not JobPhase.TRAINING:
-        raise BadInput(f"--phase {workload.phase.value} is followed for PyTorch only.")
+    if workload.phase not in phases:
+        others = " or ".join(f"--phase {phase.value}" for phase in phases if phase is not JobPhase.TRAINING)
+        raise BadInput(
+            f"--phase {workload.phase.value} is not followed for this framework; "
+            + (f"{others} is." if others else "leave it out.")
+        )
     if job.kind is JobKind.FILE:
         holder = run_file(job.name)
     elif job.kind is JobKind.OBJECT:

@@ -72,11 +72,11 @@ def be_the_job(work: Callable[[], Answer], desk: Desk, log: int, settle: Callabl
     own = os.getpid()
     _seated = own, desk
     try:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
         settle()
         faulthandler.disable()  # the guard says in a sentence how it ended
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
         with _kept_apart(desk), _memory_limit(desk.limits.memory):
             answer = work()
         if os.getpid() == own:  # else this is a fork that the job made, and that came back

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..children import die_with_parent, live_on
-from ..errors import OomcastError
+from ..errors import CaptureFailed, JobFailed, OomcastError
 from ..spec import COMPILING_MAY_TAKE, Spec
 from ..trace import Trace, trace_to_bytes
 from .collector import collector_rests, keep_for_good
 from .explain import explain
-from .frameworks import require_packages
+from .frameworks import older_than_promised, require_packages
 from .guarding import CallerGone, Waiter, run_guarded
 from .hooks import Hooks, hooks_of
 from .job_process import Desk, Limits, be_the_job, end_process
@@ -92,7 +92,7 @@ def _answer_one(hooks: Hooks) -> NoReturn:
     if line is None:
         os._exit(0)
     order = Order(**json.loads(line))
-    log = os.open(order.log, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+    log = os.open(order.log, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
     # The job must not have it: it could read the caller's end away, and what it starts would keep it.
     os.set_inheritable(lifeline, False)
 
@@ -158,8 +158,10 @@ def _captured(hooks: Hooks, request: Request) -> Trace:
     hooks.load()
     require_packages(hooks.framework, hooks.packages)
     trace = hooks.capture(request.spec)
-    written = what_was_written()
-    return trace if written is None else dataclasses.replace(trace, assumptions=(*trace.assumptions, written))
+    told = [
+        sentence for sentence in (what_was_written(), older_than_promised(hooks.framework, hooks.least)) if sentence
+    ]
+    return dataclasses.replace(trace, assumptions=(*trace.assumptions, *told)) if told else trace
 
 
 def _explained(hooks: Hooks, error: BaseException, spec: Spec) -> OomcastError:
@@ -167,7 +169,11 @@ def _explained(hooks: Hooks, error: BaseException, spec: Spec) -> OomcastError:
     if not isinstance(error, OomcastError):
         with contextlib.suppress(ImportError):  # of a framework that does not load
             special = hooks.explain(error, spec)
-    return special or explain(error, spec)
+    explained = special or explain(error, spec)
+    outdated = older_than_promised(hooks.framework, hooks.least)
+    if outdated is None or not isinstance(explained, (CaptureFailed, JobFailed)):
+        return explained
+    return type(explained)(f"{str(explained).rstrip('.')}; {outdated}, which may be why.", explained.traceback)
 
 
 def _next_line(waiter: Waiter) -> bytes | None:

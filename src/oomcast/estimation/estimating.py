@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..devices import NcclFigure, context_figure
 from ..simulate import LiveBlock, SpanPeak, Timeline
 from ..simulate.cudnn import Source
-from ..trace import Category, Phase, ScriptRun, Trace
+from ..trace import Category, Phase, Trace
 from ..units import format_bytes
 from .answer import Estimate, LiveTensor, PeakMoment, Verdict, agreeing_chance
 from .calibration import Constants
@@ -65,7 +65,7 @@ def estimate_trace(
         coverage=target.coverage,
         will_not_exceed=bounds.not_exceeded,
         p_oom=p_oom,
-        verdict=_verdict(limited, p_oom, trace.script),
+        verdict=_verdict(limited, p_oom, trace),
         breakdown=breakdown,
         top_tensors=top_tensors(simulation.trace, timeline),
         peak=peak_moment(simulation.trace, timeline),
@@ -126,10 +126,10 @@ def _about_orders(between: tuple[int, int] | None) -> tuple[str, ...]:
     )
 
 
-def _verdict(limited: Timeline, p_oom: float, script: ScriptRun | None) -> Verdict:
+def _verdict(limited: Timeline, p_oom: float, trace: Trace) -> Verdict:
     if not limited.ran:
         return Verdict.OOM
-    if script is not None and script.optimizer_steps < _STEPS_TO_JUDGE:
+    if trace.script is not None and trace.script.optimizer_steps < _STEPS_TO_JUDGE and not trace.only_infers:
         return Verdict.UNKNOWN
     return Verdict.TIGHT if limited.retries or p_oom > ACCEPTED_RISK else Verdict.FITS
 

@@ -34,12 +34,19 @@ def _layout(spec: Spec) -> Parallel:
 
 
 def _is_one_program(spec: Spec) -> bool:
-    """JAX runs one program over all GPUs, each with its part of every array."""
-    if guess_framework(spec.workload) != "jax":
+    """JAX runs one program over all GPUs, each with its part of every array, TensorFlow one over all replicas."""
+    how = _SAYING_IT_THEMSELVES.get(guess_framework(spec.workload))
+    if how is None:
         return False
     if spec.workload.parallel is not None:
-        raise BadInput("--parallel is for PyTorch; a JAX job says itself how it is divided, by its shardings.")
+        raise BadInput(f"--parallel is for PyTorch; {how}.")
     return True
+
+
+_SAYING_IT_THEMSELVES = {
+    "jax": "a JAX job says itself how it is divided, by its shardings",
+    "tensorflow": "a TensorFlow job says itself how it is divided, by its strategy",
+}
 
 
 def kinds_of_ranks(spec: Spec) -> tuple[KindOfRank, ...]:

@@ -149,6 +149,8 @@ class Simulation:
             share = self._settings.per_process_memory_fraction
         elif self.target.stack.framework == "jax" and isinstance(self._settings, BfcSettings):
             share = self._settings.memory_fraction
+        elif isinstance(self._settings, BfcSettings) and self._settings.most is not None:
+            return min(gpu.usable_memory, self._settings.most + self.constants.context)
         return min(gpu.usable_memory, int(gpu.total_memory * share) + self.constants.context)
 
     def reserved(self, timeline: Timeline) -> int:
@@ -165,7 +167,8 @@ class Simulation:
     @property
     def pool_doubles(self) -> bool:
         """Whether the pool grows by ever larger regions, so that a little more of tensors can take much more of it."""
-        return isinstance(self._settings, BfcSettings) and self._settings.allow_growth
+        settings = self._settings
+        return isinstance(settings, BfcSettings) and settings.allow_growth and not settings.as_requested
 
     def total_if(self, ratio: float) -> int:
         """The device total if every tensor had so many times its size."""

@@ -10,6 +10,7 @@ from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
 from .live import LiveMemory
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
+from .onnx_arena import ArenaSettings
 from .orders import reserved_in_other_orders
 from .program import Program, compile_trace
 from .recorded import Divergence, Frame, RecordedEvent, ReplayResult, Snapshot, read_snapshot, replay
@@ -45,6 +46,7 @@ __all__ = [
     "ActionKind",
     "Allocator",
     "AllocatorSettings",
+    "ArenaSettings",
     "BfcAllocator",
     "BfcSettings",
     "BlockState",

@@ -8,6 +8,7 @@ from .bfc import BfcAllocator, BfcSettings
 from .blocks import Block
 from .caching_allocator import CachingAllocator
 from .mxnet import StoragePool, StoragePoolSettings
+from .onnx_arena import ArenaSettings
 from .settings import AllocatorSettings
 
 __all__ = ["Allocator", "Settings", "let_go", "new_allocator", "settings_for"]
@@ -26,7 +27,7 @@ def settings_for(framework: str, alloc_conf: str | None = None) -> Settings:
         return AllocatorSettings.parse(alloc_conf) if alloc_conf else AllocatorSettings()
     if framework == "mxnet":
         return StoragePoolSettings.parse(alloc_conf) if alloc_conf else StoragePoolSettings()
-    settings = _XLA if framework == "jax" else BfcSettings()
+    settings = _XLA if framework == "jax" else ArenaSettings() if framework == "onnx" else BfcSettings()
     return settings.changed(alloc_conf) if alloc_conf else settings
 
 

@@ -41,6 +41,13 @@ class BfcSettings:
     """Whether a full pool gives back regions that are wholly free (`TF_ENABLE_GPU_GARBAGE_COLLECTION`)."""
     fragmentation_fraction: float = 0.0
     """Share of the limit that a chunk may be larger than its request; 0: 128 MiB."""
+    first_region: int = 2 * MiB
+    largest_doubling: int | None = None
+    """The size from which on regions are no longer doubled; None: all are."""
+    as_requested: bool = False
+    """Whether a region has the size of the request that needed it."""
+    most: int | None = None
+    """Bytes that the pool may take at most."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.memory_fraction <= 1.0:
@@ -62,7 +69,13 @@ class BfcSettings:
 
     def endless(self) -> BfcSettings:
         """The same for a device without end: a pool that takes what is asked of it."""
-        return replace(self, allow_growth=True, memory_fraction=1.0)
+        return replace(self, allow_growth=True, memory_fraction=1.0, most=None)
+
+    def region_after(self, size: int) -> int:
+        """The size of the next region, where this one was enough for what needed it."""
+        if self.largest_doubling is None or 2 * size < self.largest_doubling:
+            return 2 * size
+        return self.largest_doubling
 
 
 _SWITCHES = ("allow_growth", "garbage_collection")
@@ -89,7 +102,7 @@ def pool_limit(usable: int, context: int, compute_capability: tuple[int, int]) -
 
 
 MIN_CHUNK = 256
-FIRST_REGION = 2 * MiB
+_GAP = 2 * MiB
 LARGEST_WASTE = 128 * MiB
 _BACK_OFF = 0.9
 _NO_LIMIT = 1 << 62
@@ -119,9 +132,11 @@ class BfcAllocator:
         self.retries = 0
         """How often wholly free regions were given back because the pool was full."""
         self.regions: dict[int, Segment] = {}
+        if settings.most is not None:
+            self.limit = min(self.limit, settings.most)
         self._free = Pool(False, 0, [0])
         self._live: dict[int, Block] = {}
-        self._next_region = _round_up(min(self.limit, FIRST_REGION) if settings.allow_growth else self.limit)
+        self._next_region = _round_up(min(self.limit, settings.first_region) if settings.allow_growth else self.limit)
         self._waste = int(settings.fragmentation_fraction * self.limit) or LARGEST_WASTE
         self._region_source = region_source or self._next_address
         self._next_free_address = _FIRST_ADDRESS
@@ -209,7 +224,7 @@ class BfcAllocator:
         while size > self._next_region:
             self._next_region *= 2
             grown = True
-        wanted = min(self._next_region, available)
+        wanted = size if self.settings.as_requested else min(self._next_region, available)
         address = self._region_source(wanted)
         while address is None:
             wanted = _round_up(int(wanted * _BACK_OFF))
@@ -217,7 +232,7 @@ class BfcAllocator:
                 return False
             address = self._region_source(wanted)
         if not grown:
-            self._next_region *= 2
+            self._next_region = self.settings.region_after(self._next_region)
         region = Segment(address, wanted, self._free)
         self.regions[address] = region
         self._free.add(region.head)
@@ -242,7 +257,7 @@ class BfcAllocator:
     def _next_address(self, size: int) -> int:
         address = self._next_free_address
         # A gap, so that regions never touch: those of cudaMalloc are not joined either.
-        self._next_free_address += size + FIRST_REGION
+        self._next_free_address += size + _GAP
         return address
 
 

@@ -65,7 +65,8 @@ class Job:
                 if not name:
                     raise BadInput(f"{given!r} names no model; write it like {prefix}:resnet50.")
                 return cls(_PREFIXES[prefix.lower()], name)
-            if given.endswith((".py", *_CONFIGURATIONS)) or "/" in given or "\\" in given or os.path.isfile(given):
+            is_file = given.endswith((".py", ".onnx", *_CONFIGURATIONS)) or os.path.isfile(given)
+            if is_file or "/" in given or "\\" in given:
                 return cls._from_path(given)
             if colon and len(prefix) > 1:
                 raise UnknownName(

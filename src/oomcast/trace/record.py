@@ -181,6 +181,9 @@ class ScriptRun:
     """The numbers of the GPUs, as the process counts them, on which it made tensors."""
 
 
+_FORWARDS = (Phase.FORWARD, Phase.EVALUATION, Phase.GENERATION)
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Every allocation and free of a job in true order, with the kernels that may need workspace in between."""
@@ -205,3 +208,12 @@ class Trace:
     """Of a rank of several GPUs: the groups that exchanged something, in the order in which they first did."""
     on_host: int = 0
     """Bytes that the layout puts off to the host's memory, of this process: parameters, gradients, states, buffers."""
+
+    @property
+    def only_infers(self) -> bool:
+        """Whether it is a script's that came to its end with forwards and without a backward: all that it does was
+        seen."""
+        if self.script is None or self.script.ending is not Ending.FINISHED or self.script.optimizer_steps:
+            return False
+        phases = {mark.phase for mark in self.marks}
+        return Phase.BACKWARD not in phases and not phases.isdisjoint(_FORWARDS)

@@ -21,7 +21,7 @@ import oomcast
 from lab.checks.jax_check import NamedJob
 from oomcast.capture.jax import ask_xla as asking
 from oomcast.capture.jax.ask_xla import Told, ask_xla
-from oomcast.capture.jax.step import TrainingStep, training_step
+from oomcast.capture.jax.step import TrainingStep, job_step
 from oomcast.capture.job_files import JobFunctions
 from oomcast.capture.xla import target
 from oomcast.capture.xla.compiled_text import read_buffers, read_lives, read_program
@@ -87,7 +87,7 @@ def batch(shape: tuple[int, ...], sharding: Any = None) -> tuple[Any, Any]:
 
 def step_of(model: Callable[[], nn.Module], given: Any, **facts: Any) -> TrainingStep:
     job = JobFunctions(model, lambda: given, None, None, **facts)
-    return training_step(job, given, Workload.create(NamedJob, optimizer="adam", steps=1))
+    return job_step(job, given, Workload.create(NamedJob, optimizer="adam", steps=1))
 
 
 def asked(step: TrainingStep, devices: int = 1) -> Told:
@@ -241,17 +241,21 @@ def test_texts_of_the_compiler() -> None:
     program = read_program(
         "HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias), {1}: (2, {}, may-alias) }, x={}\n\n"
         # A folder of the user's may be called oomcast, as a clone of this project is.
-        'FileNames\n1 "/home/me/oomcast/job.py"\n2 "/venv/site-packages/flax/linear.py"\n\n'
-        "FileLocations\n1 {file_name_id=1 function_name_id=1 line=7}\n2 {file_name_id=2 function_name_id=2 line=90}\n\n"
-        "StackFrames\n1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n\n"
+        'FileNames\n1 "/home/me/oomcast/job.py"\n2 "/venv/site-packages/flax/linear.py"\n3 "<string>"\n\n'
+        "FileLocations\n1 {file_name_id=1 function_name_id=1 line=7}\n2 {file_name_id=2 function_name_id=2 line=90}\n"
+        "3 {file_name_id=3 function_name_id=3 line=1}\n\n"
+        "StackFrames\n1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n"
+        "3 {file_location_id=3 parent_frame_id=1}\n4 {file_location_id=2 parent_frame_id=4}\n\n"
         "ENTRY %main (p: f32[2]) -> f32[2] {\n"
         '  %dot.1 = (f32[8,4]{1,0}, u8[0]{0}) custom-call(%p, %q), metadata={op_name="jit(step)/jvp(Net)/Dense_0/dot" '
         "stack_frame_id=2}\n"
-        "  %while.2 = (s32[], /*index=1*/f32[8,4]{1,0}) while(%dot.1), condition=%c, body=%b\n}\n"
+        "  %while.2 = (s32[], /*index=1*/f32[8,4]{1,0}) while(%dot.1), condition=%c, body=%b, "
+        'metadata={op_name="jit(step)" stack_frame_id=4}\n}\n'
     )
     made = program.instructions["dot.1"]
     assert (made.source, made.operands, made.opcode) == ("job.py:7", ("p", "q"), "custom-call")
     assert program.instructions["while.2"].opcode == "while"
+    assert program.instructions["while.2"].source == ""  # nobody's file but the library's and the command line's
     assert program.aliased == {0: 0, 1: 2}
     buffers = read_buffers(
         "BufferAssignment:\nallocation 0: size 64, parameter 0, shape |f32[16]| at ShapeIndex {}:\n"

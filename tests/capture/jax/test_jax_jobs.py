@@ -194,3 +194,42 @@ def test_a_step_needs_what_xla_plans_for_it() -> None:
 
 def test_job_functions_need_no_donation() -> None:
     assert not JobFunctions(lambda: None, lambda: None, None, None).donate
+
+
+@pytest.mark.parametrize("text", [LINEN, NNX, EQUINOX, PAIR], ids=["linen", "nnx", "equinox", "pair"])
+def test_inference_holds_the_weights_and_an_output_whatever_the_library(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(text + BATCH)
+    found = estimate(path, phase="inference", alloc_conf="allow_growth:true")
+
+    assert WEIGHTS <= found.breakdown["parameter"] < 2 * WEIGHTS  # the pool's blocks may be larger than what they hold
+    assert found.breakdown.get("optimizer_state", 0) == found.breakdown.get("gradient", 0) == 0
+    assert "evaluation" in found.highest_by_phase
+    assert not any("donate" in sentence for sentence in found.assumptions)
+    assert estimate(path, phase="eval").breakdown.get("optimizer_state", 0) == 0
+    with pytest.raises(BadInput, match="--phase generate is not followed"):
+        estimate(path, phase="generate")
+
+
+ASKS_WHETHER_IT_TRAINS = """
+import jax
+from flax import linen as nn
+
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        assert not train or self.is_initializing(), "it trains"
+        return nn.Dense(10)(x)
+
+def model():
+    return Net()
+"""
+
+
+def test_inference_runs_without_dropout(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(ASKS_WHETHER_IT_TRAINS + BATCH)
+
+    with pytest.raises(BadInput, match="it trains"):
+        estimate(path)
+    assert estimate(path, phase="inference").peak_allocated > 0

@@ -19,7 +19,7 @@ from oomcast.capture.onnx.run import follow_inference, follow_training
 from oomcast.errors import BadInput, UnreadableFile
 from oomcast.spec import Workload
 from oomcast.trace import Category, Trace, peak_of, verify
-from oomcast.units import KiB
+from oomcast.units import KiB, MiB
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -336,3 +336,41 @@ def test_values_that_only_data_decides_stay_unknown() -> None:
     ]
     with pytest.raises(BadInput, match="the size of where, made by NonZero"):
         to_graph(model_of(nodes), Workload.create(Job, batch_size=SIDE))
+
+
+def test_a_file_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"there is no job file .*absent\.onnx"):
+        oomcast.estimate("absent.onnx", batch_size=4, device="t4")
+    job = tmp_path / "job.py"
+    for named, told in ((tmp_path / "absent.onnx", "there is no ONNX file"), (tmp_path, "is a folder")):
+        job.write_text(f"def model():\n    return {str(named)!r}\n\ndef batch(batch_size):\n    return {{}}\n")
+        with pytest.raises(BadInput, match=told):
+            oomcast.estimate(job, batch_size=4, device="t4", framework="onnx")
+
+
+def test_a_model_is_run_unless_an_optimizer_trains_it(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    onnx.save(mlp(), path)
+    run = oomcast.estimate(path, batch_size=8, device="t4", use_calibration=False)
+
+    assert oomcast.estimate(path, batch_size=8, device="t4", use_calibration=False, phase="inference").low == run.low
+    with pytest.raises(BadInput, match="--phase generate is not followed"):
+        oomcast.estimate(path, batch_size=8, device="t4", phase="generate")
+    with pytest.raises(BadInput, match="both given"):
+        oomcast.estimate(path, batch_size=8, device="t4", phase="inference", optimizer="adam")
+
+
+def test_settings_of_the_arena_are_those_of_onnx_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.onnx"
+    onnx.save(mlp(), path)
+
+    def reserved(settings: str | None) -> int:
+        answer = oomcast.estimate(path, batch_size=8192, device="t4", use_calibration=False, alloc_conf=settings)
+        return answer.peak_reserved
+
+    doubled, asked = reserved(None), reserved("arena_extend_strategy:kSameAsRequested")
+    assert asked < doubled
+    limited = oomcast.estimate(
+        path, batch_size=8192, device="t4", use_calibration=False, alloc_conf=f"gpu_mem_limit:{MiB}"
+    )
+    assert limited.verdict.value == "oom"

@@ -140,6 +140,21 @@ def _command_lines() -> list[str]:
     return found
 
 
+def test_a_script_that_only_infers_is_judged_when_it_came_to_its_end(tmp_path: Path) -> None:
+    """Nothing of it is left to be seen, as it is of a training that took one step."""
+    infers = run(tmp_path, "with torch.no_grad():\n    for _ in range(8): model(torch.ones(64, 1024, device='cuda'))\n")
+    assert infers.verdict is Verdict.FITS
+    assert infers.script is not None
+    assert "computes no gradient" in infers.script.reason
+    assert infers.script.not_seen == ()
+    began = run(tmp_path, "with torch.no_grad(): model(torch.ones(64, 1024, device='cuda'))\nraise KeyError\n")
+    assert began.verdict is Verdict.UNKNOWN
+    built_alone = run(tmp_path, "")
+    assert built_alone.verdict is Verdict.UNKNOWN
+    gradients = run(tmp_path, "model(torch.ones(64, 1024, device='cuda')).sum().backward()\n")
+    assert gradients.verdict is Verdict.UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("body", "verdict", "text"),
     [

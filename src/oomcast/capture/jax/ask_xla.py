@@ -115,7 +115,7 @@ def _schedule(step: TrainingStep, lowered: Any, compiled: Any, told: Compiled, d
     results = [
         _slot(name, category, leaf, sharding)
         for number, ((name, category, leaf), sharding) in enumerate(
-            zip(named_leaves(lowered.out_info, step.categories[:3]), outputs, strict=True)
+            zip(named_leaves(lowered.out_info, step.kept), outputs, strict=True)
         )
         if number not in program.aliased
     ]

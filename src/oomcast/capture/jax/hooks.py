@@ -50,4 +50,11 @@ def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
     return None
 
 
-HOOKS = Hooks(framework="jax", packages=_PACKAGES, capture=_capture, set_up=_set_up, explain=_explain)
+HOOKS = Hooks(
+    framework="jax",
+    packages=_PACKAGES,
+    least={"jax": "0.4.30", "optax": "0.2"},
+    capture=_capture,
+    set_up=_set_up,
+    explain=_explain,
+)

@@ -14,7 +14,7 @@ from ...errors import BadInput
 from ...spec import Workload
 from ..frameworks import check_framework
 
-__all__ = ["Functional", "functional"]
+__all__ = ["Described", "Functional", "describe", "functional"]
 
 _FLAGS = {"train": True, "training": True, "is_training": True, "deterministic": False, "use_running_average": False}
 """How modules are told that they train; those that a module's call has no default for, or has, are given."""
@@ -25,18 +25,32 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Functional:
-    """A model as JAX trains it: `apply(params, state, key, x)` gives its output and the new state."""
+    """A model as JAX runs it: `apply(params, state, key, x, training=…)` gives its output and the new state."""
 
     params: Tree
     """What gradients are taken for, as `ShapeDtypeStruct`s."""
     state: Tree
     """What the forward pass updates beside them (running averages); mostly empty."""
-    apply: Callable[[Tree, Tree, Key, Any], tuple[Any, Tree]]
+    apply: Callable[..., tuple[Any, Tree]]
     view: Callable[[Tree, Tree], Any]
     """What the job's own `loss(…, batch)` is given: the variables, or the model itself where it holds them."""
 
 
-def functional(model: Callable[[], Any], batch: Any, workload: Workload) -> Functional:
+@dataclass(frozen=True)
+class Described:
+    """What `model()` returned, and its arrays as `ShapeDtypeStruct`s."""
+
+    built: Any
+    arrays: Any
+    parts: Any = None
+    """What it is beside its arrays, of a kind of model that holds them."""
+
+    @property
+    def is_keras(self) -> bool:
+        return _is(self.built, "keras", "", "Model")
+
+
+def describe(model: Callable[[], Any]) -> Described:
     """Call `model()` in a trace: arrays that it makes are only described."""
     made: list[Any] = []
 
@@ -58,13 +72,17 @@ def functional(model: Callable[[], Any], batch: Any, workload: Workload) -> Func
         return ()
 
     arrays = jax.eval_shape(probe)
-    built = made[0]
-    check_framework(built, "jax")
+    check_framework(made[0], "jax")
+    return Described(made[0], arrays, *made[1:])
+
+
+def functional(described: Described, batch: Any, workload: Workload) -> Functional:
+    built, arrays = described.built, described.arrays
     x = batch[0] if isinstance(batch, tuple) else batch
     if _is(built, "flax", "nnx", "Module"):
-        return _of_nnx(made[1], *arrays)
+        return _of_nnx(described.parts, *arrays)
     if _is(built, "equinox", "", "Module"):
-        return _of_equinox(made[1], arrays)
+        return _of_equinox(described.parts, arrays)
     if _is(built, "flax", "linen", "Module"):
         return _of_linen(built, x)
     if hasattr(built, "init") and hasattr(built, "apply"):
@@ -73,7 +91,7 @@ def functional(model: Callable[[], Any], batch: Any, workload: Workload) -> Func
         return _of_pair(*built, x)
     raise BadInput(
         f"model() in {workload.job.name} returned {type(built).__name__}; return a module of Flax, Equinox or Haiku, "
-        "or the functions (init, apply): init(key, x) gives the parameters, apply(params, x) the output."
+        "a keras.Model, or the functions (init, apply): init(key, x) gives the parameters, apply(params, x) the output."
     )
 
 
@@ -93,8 +111,10 @@ def _of_linen(module: Any, x: Any) -> Functional:
     variables = dict(jax.eval_shape(init))
     params = variables.pop("params", {})
 
-    def apply(params: Tree, state: Tree, key: Key, x: Any) -> tuple[Any, Tree]:
+    def apply(params: Tree, state: Tree, key: Key, x: Any, *, training: bool = True) -> tuple[Any, Tree]:
         given = {"params": params, **state}
+        if not training:
+            return module.apply(given, x, **{name: not value for name, value in flags.items()}), state
         output = module.apply(given, x, rngs={"dropout": key}, mutable=list(state) or False, **flags)
         return (output[0], dict(output[1])) if state else (output, state)
 
@@ -107,9 +127,9 @@ def _of_nnx(graph: Any, params: Tree, state: Tree) -> Functional:
     def merged(params: Tree, state: Tree) -> Any:
         return nnx.merge(graph, nnx.State(params), nnx.State(state))
 
-    def apply(params: Tree, state: Tree, key: Key, x: Any) -> tuple[Any, Tree]:
+    def apply(params: Tree, state: Tree, key: Key, x: Any, *, training: bool = True) -> tuple[Any, Tree]:
         model = merged(params, state)
-        model.train()
+        model.train() if training else model.eval()
         output = model(x)
         _, _, rest = nnx.split(model, nnx.Param, ...)
         return output, nnx.to_pure_dict(rest)
@@ -125,8 +145,8 @@ def _of_equinox(static: Any, arrays: Tree) -> Functional:
     def merged(params: Tree, state: Tree) -> Any:
         return equinox.combine(params, state, static)
 
-    def apply(params: Tree, state: Tree, key: Key, x: Any) -> tuple[Any, Tree]:
-        model = merged(params, state)
+    def apply(params: Tree, state: Tree, key: Key, x: Any, *, training: bool = True) -> tuple[Any, Tree]:
+        model = equinox.nn.inference_mode(merged(params, state), not training)
         wants_key = "key" in inspect.signature(type(model).__call__).parameters
         leaf = jax.tree.leaves(x)[0]
         if wants_key:
@@ -142,7 +162,7 @@ def _of_haiku(transformed: Any, x: Any) -> Functional:
     has_state = type(transformed).__name__ == "TransformedWithState"
     params, state = made if has_state else (made, {})
 
-    def apply(params: Tree, state: Tree, key: Key, x: Any) -> tuple[Any, Tree]:
+    def apply(params: Tree, state: Tree, key: Key, x: Any, *, training: bool = True) -> tuple[Any, Tree]:
         if has_state:
             output: tuple[Any, Tree] = transformed.apply(params, state, key, x)
             return output
@@ -153,9 +173,11 @@ def _of_haiku(transformed: Any, x: Any) -> Functional:
 
 def _of_pair(init: Callable[..., Any], forward: Callable[..., Any], x: Any) -> Functional:
     params = jax.eval_shape(lambda: init(jax.random.key(0), x_zeros(x)))
-    return Functional(
-        params, {}, lambda params, state, key, x: (forward(params, x), state), lambda params, state: params
-    )
+
+    def apply(params: Tree, state: Tree, key: Key, x: Any, *, training: bool = True) -> tuple[Any, Tree]:
+        return forward(params, x), state
+
+    return Functional(params, {}, apply, lambda params, state: params)
 
 
 def x_zeros(x: Any) -> Any:

@@ -18,12 +18,12 @@ import optax
 
 from ...devices import Gpu, find_gpu
 from ...errors import BadInput
-from ...spec import Spec
+from ...spec import JobPhase, Spec
 from ...trace import Category, Phase, Trace
 from ..job_files import job_functions
 from ..only_torch import refuse_options_of_torch
 from ..xla.plan import NotAsked
-from ..xla.schedule import Held, Ran, Schedule, Slot, category_of, play
+from ..xla.schedule import Held, Ran, Schedule, Slot, as_evaluation, category_of, play
 from ..xla.target import in_place_of_devices, mesh_devices
 from .ask_xla import ask_xla
 from .buffers import Assignment, Temporary, assign
@@ -31,7 +31,7 @@ from .fuse import Instruction, fuse
 from .graph import Graph, Value
 from .lower import lower
 from .order import depth_first, greedy, post_order
-from .step import TrainingStep, batch_form, named_leaves, training_step
+from .step import TrainingStep, batch_form, job_step, named_leaves
 
 __all__ = ["Plan", "capture_here", "follow", "make_plan", "modelled"]
 
@@ -54,6 +54,8 @@ def follow(
         notes = [f"XLA's plan is modelled: {told.reason}"] if told.reason else []
     else:
         schedule, unsupported, notes = told.schedule, Counter[str](), list(told.notes)
+    if step.evaluates:
+        schedule = as_evaluation(schedule)
     record = play(schedule, steps)
     record.note_all(unsupported, [*notes, *assumptions])
     return record.trace(versions, workload)
@@ -67,7 +69,7 @@ def modelled(step: TrainingStep, *, on_gpu: bool) -> tuple[Schedule, Counter[str
     plan = make_plan(traced.jaxpr, donated, on_gpu=on_gpu)
     graph, assignment = plan.graph, plan.assignment
     arguments = named_leaves(step.arguments, step.categories)
-    results = named_leaves(traced.out_info, step.categories[:3])
+    results = named_leaves(traced.out_info, step.kept)
     phases = [graph.nodes[instruction.node].place.phase for instruction in plan.order]
     read_by_optimizer = {
         value
@@ -133,16 +135,17 @@ def capture_here(spec: Spec) -> Trace:
             if isinstance(devices, NotAsked):
                 raise BadInput(f"several GPUs need XLA's own compiler: {devices.reason}.")
             stack.enter_context(in_place_of_devices(devices))
-        job = job_functions(workload)
-        step = training_step(job, batch_form(job.batch(), workload), workload)
+        job = job_functions(workload, (JobPhase.TRAINING, JobPhase.EVAL, JobPhase.INFERENCE))
+        step = job_step(job, batch_form(job.batch(), workload), workload)
+        versions = {"python": platform.python_version(), "jax": jax.__version__, "optax": optax.__version__}
         return follow(
             step,
             workload.steps,
             gpu=gpu,
             devices=machines.world_size,
-            versions={"python": platform.python_version(), "jax": jax.__version__, "optax": optax.__version__},
+            versions={**versions, **step.versions},
             workload=workload.as_dict(),
-            assumptions=[_POOL, *([] if job.donate else [_NOT_DONATED])],
+            assumptions=[_POOL, *step.notes, *([] if step.donates or step.evaluates else [_NOT_DONATED])],
         )
 
 

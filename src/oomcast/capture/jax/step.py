@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,13 +13,13 @@ import optax
 from jax.sharding import NamedSharding
 
 from ...errors import BadInput
-from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, Precision, Workload, missing_optimizer
+from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, JobPhase, Precision, Workload, missing_optimizer
 from ...trace import Category
 from ..explain import first_sentence
 from ..job_files import JobFunctions
-from .models import Functional, functional
+from .models import Functional, describe, functional
 
-__all__ = ["TrainingStep", "batch_form", "named_leaves", "optimizer_of", "training_step"]
+__all__ = ["TrainingStep", "batch_form", "job_step", "named_leaves", "optimizer_of"]
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     name: functools.partial(getattr(optax, kind.class_name.lower()), 1e-3, **kind.options)
@@ -60,24 +60,40 @@ class TrainingStep:
     arguments: tuple[Any, ...]
     categories: tuple[Category, ...]
     """What each of the arguments holds."""
+    kept: tuple[Category, ...]
+    """What the first results hold, which stay to the next step; the others are temporaries."""
+    donates: bool = False
+    evaluates: bool = False
+    """Whether it takes no gradients."""
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of libraries that only such a job uses."""
 
 
-def training_step(job: JobFunctions, batch: Any, workload: Workload) -> TrainingStep:
+def job_step(job: JobFunctions, batch: Any, workload: Workload) -> TrainingStep:
+    """What the job runs for a batch: a training step, or what `--phase` asks for."""
+    described = describe(job.model)
+    if described.is_keras:
+        from .keras_step import keras_step
+
+        return keras_step(described.built, job, batch, workload)
+    model = functional(described, batch, workload)
+    if workload.phase is JobPhase.TRAINING:
+        return _training_step(model, job, batch, workload)
+    return _evaluation_step(model, job, batch, workload)
+
+
+def _training_step(model: Functional, job: JobFunctions, batch: Any, workload: Workload) -> TrainingStep:
     """The job's own `step`, or one of its model, loss and optimizer.
 
     `step(params, state, opt_state, key, batch)` returns the first three anew and the loss. They are not donated unless
     the job says `donate = True`: then the old ones give their memory to the new ones.
     """
-    model = functional(job.model, batch, workload)
-    compute = _COMPUTE.get(workload.precision)
-    params = model.params
-    if workload.precision is Precision.BF16:
-        params = jax.tree.map(lambda leaf: _cast_form(leaf, jnp.bfloat16), params)
+    params, compute = _params(model, job, workload), _COMPUTE.get(workload.precision)
     optimizer = optimizer_of(job, params, workload)
     loss = _loss(model, job, batch, compute)
     opt_state = jax.eval_shape(optimizer.init, params)
     if job.shardings is not None:
-        params = _placed(params, job.shardings(params), workload)
         opt_state = _placed_alike(opt_state, params)
 
     def step(params: Any, state: Any, opt_state: Any, key: Any, batch: Any) -> Any:
@@ -91,8 +107,46 @@ def training_step(job: JobFunctions, batch: Any, workload: Workload) -> Training
         # Callers hold what a step does not use as well.
         jax.jit(step, donate_argnums=(0, 1, 2) if job.donate else (), keep_unused=True),
         (params, model.state, opt_state, key, batch),
-        (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.INPUT, Category.INPUT),
+        (*_TRAINED, Category.INPUT, Category.INPUT),
+        _TRAINED,
+        donates=job.donate,
     )
+
+
+_TRAINED = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE)
+
+
+def _evaluation_step(model: Functional, job: JobFunctions, batch: Any, workload: Workload) -> TrainingStep:
+    """The forward pass: its output for `--phase inference`, its loss for `--phase eval`. Nothing is donated."""
+    params, compute = _params(model, job, workload), _COMPUTE.get(workload.precision)
+    if workload.phase is JobPhase.EVAL:
+        loss = _loss(model, job, batch, compute, training=False)
+
+        def step(params: Any, state: Any, key: Any, batch: Any) -> Any:
+            return loss(params, state, key, batch)[:1]
+
+    else:
+        batch = batch[0] if isinstance(batch, tuple) else batch
+
+        def step(params: Any, state: Any, key: Any, batch: Any) -> Any:
+            return model.apply(_cast(params, compute), state, key, _cast(batch, compute), training=False)[:1]
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return TrainingStep(
+        jax.jit(step, keep_unused=True),
+        (params, model.state, key, batch),
+        (Category.PARAMETER, Category.BUFFER, Category.INPUT, Category.INPUT),
+        (),
+        evaluates=True,
+    )
+
+
+def _params(model: Functional, job: JobFunctions, workload: Workload) -> Any:
+    """In the type that was asked for, where the job has them lie."""
+    params = model.params
+    if workload.precision is Precision.BF16:
+        params = jax.tree.map(lambda leaf: _cast_form(leaf, jnp.bfloat16), params)
+    return params if job.shardings is None else _placed(params, job.shardings(params), workload)
 
 
 def named_leaves(trees: Sequence[Any], categories: Sequence[Category]) -> list[tuple[str, Category, Any]]:
@@ -156,7 +210,9 @@ def _placed_alike(opt_state: Any, params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(alike, opt_state)
 
 
-def _loss(model: Functional, job: JobFunctions, batch: Any, compute: Any) -> Callable[..., tuple[Any, Any]]:
+def _loss(
+    model: Functional, job: JobFunctions, batch: Any, compute: Any, *, training: bool = True
+) -> Callable[..., tuple[Any, Any]]:
     """The loss and the new state, of parameters, state, a key and a batch."""
     if job.loss is not None:
         own = job.loss
@@ -172,7 +228,7 @@ def _loss(model: Functional, job: JobFunctions, batch: Any, compute: Any) -> Cal
 
     def default(params: Any, state: Any, key: Any, batch: Any) -> tuple[Any, Any]:
         x, y = batch
-        output, new_state = model.apply(_cast(params, compute), state, key, _cast(x, compute))
+        output, new_state = model.apply(_cast(params, compute), state, key, _cast(x, compute), training=training)
         return _distance(output.astype(jnp.float32), y), new_state
 
     return default

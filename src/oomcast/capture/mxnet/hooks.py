@@ -44,4 +44,4 @@ def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
     return None
 
 
-HOOKS = Hooks(framework="mxnet", packages=("mxnet",), capture=_capture, set_up=_set_up, explain=_explain)
+HOOKS = Hooks(framework="mxnet", packages=("mxnet",), least={}, capture=_capture, set_up=_set_up, explain=_explain)

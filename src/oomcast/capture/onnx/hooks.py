@@ -15,4 +15,4 @@ def _capture(spec: Spec) -> Trace:
     return capture_here(spec.workload)
 
 
-HOOKS = Hooks(framework="onnx", packages=("onnx",), capture=_capture)
+HOOKS = Hooks(framework="onnx", packages=("onnx",), least={"onnx": "1.16"}, capture=_capture)

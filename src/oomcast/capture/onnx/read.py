@@ -43,6 +43,10 @@ def read_model(path: str) -> Any:
     """The model without the bytes of its weights, where these lie in files of their own."""
     try:
         model = onnx.load(path, load_external_data=False)
+    except FileNotFoundError:
+        raise BadInput(f"there is no ONNX file {path}.") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a folder; give the ONNX file in it.") from None
     except Exception as error:  # protobuf has several kinds
         raise UnreadableFile(f"{path} is not an ONNX model, or damaged.") from error
     if not model.graph.node and not model.graph.output:

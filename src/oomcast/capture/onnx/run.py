@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from ...errors import BadInput
-from ...spec import Precision, Workload, missing_optimizer
+from ...spec import JobPhase, Precision, Workload, missing_optimizer
 from ...trace import Category, Phase, Trace, TraceBuilder
 from ..frameworks import check_framework
 from ..job_files import job_functions
@@ -272,7 +272,7 @@ def graph_of(workload: Workload) -> Graph:
     job = workload.job
     if job.name.endswith(".onnx"):
         return to_graph(read_model(job.name), workload)
-    functions = job_functions(workload)
+    functions = job_functions(workload, (JobPhase.TRAINING, JobPhase.INFERENCE))
     model = functions.model()
     check_framework(model, "onnx")
     if isinstance(model, str):
@@ -294,6 +294,10 @@ def graph_of(workload: Workload) -> Graph:
 
 def _check_options(workload: Workload) -> None:
     refuse_options_of_torch(workload, "ONNX")
+    if workload.phase not in (JobPhase.TRAINING, JobPhase.INFERENCE):
+        raise BadInput(f"--phase {workload.phase.value} is not followed for ONNX: without --optimizer a model is run.")
+    if workload.phase is JobPhase.INFERENCE and workload.optimizer is not None:
+        raise BadInput("--phase inference and --optimizer were both given; with an optimizer an ONNX model is trained.")
     for given, option in (
         (workload.accumulation > 1, "--accumulation"),
         (workload.checkpointing, "--checkpointing"),

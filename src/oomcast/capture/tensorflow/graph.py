@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...trace import Phase
 
-__all__ = ["Graph", "Node", "OutputSpec", "compile_graph", "place_of_name"]
+__all__ = ["LOSS_SCOPE", "Graph", "Node", "OutputSpec", "compile_graph", "place_of_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,41 +58,69 @@ _NEUTRAL: dict[str, dict[int, int]] = {
 }
 """Operator → which input leaves the other one as it is, with that value everywhere: Grappler folds these away."""
 _SMALL = 1 << 16
-_LOSS_SCOPE = "compile_loss"
+LOSS_SCOPE = "compile_loss"
 """What Keras calls the part of a step that computes the loss."""
 _STATEFUL_WITHOUT_EFFECT = frozenset({"ReadVariableOp", "VariableShape", "VarIsInitializedOp", "Placeholder"})
 
 
-def compile_graph(function: Any, optimizer_scope: str = "") -> Graph:
-    """The graph of a traced function (`FuncGraph`); `optimizer_scope` is how its optimizer's operators are called."""
-    operations = function.get_operations()
-    needed = _needed(function, operations)
+def compile_graph(function: Any, optimizer_scope: str = "", mirrors: Collection[Any] = ()) -> Graph:
+    """The graph of a traced function (`FuncGraph`); `optimizer_scope` is how its optimizer's operators are called.
+
+    `mirrors`: those of its inputs that stand for variables of other GPUs, of which nothing is followed.
+    """
+    elsewhere = _elsewhere(function, mirrors) - {tensor.op for tensor in function.inputs}
+    operations = [operation for operation in function.get_operations() if operation not in elsewhere]
+    outputs = [tensor for tensor in map(_source, function.outputs) if tensor.op not in elsewhere]
+    needed = _needed([*outputs, *function.inputs], operations) - elsewhere
     kept = [operation for operation in operations if operation in needed]
     index = {operation: number for number, operation in enumerate(kept)}
     nodes = [_node(operation, index, optimizer_scope) for operation in kept]
     for number, (operation, node) in enumerate(zip(kept, nodes, strict=True)):
         for source, output in node.inputs:
             nodes[source].data_consumers[output].append(number)
-        controls = {index[control] for control in _controls(operation)}
+        controls = {index[control] for control in _controls(operation) if control not in elsewhere}
         for source in controls:
             nodes[source].control_consumers.append(number)
         node.waits_for = len(node.inputs) + len(controls)
     arguments = [index[tensor.op] for tensor in function.inputs]
-    results = [(index[tensor.op], tensor.value_index) for tensor in map(_source, function.outputs)]
+    results = [(index[tensor.op], tensor.value_index) for tensor in outputs]
     return Graph(nodes, arguments, results, _after_loss(nodes))
 
 
+def _elsewhere(function: Any, mirrors: Collection[Any]) -> set[Any]:
+    """What runs on another GPU than the one that is followed, the first: each is a device of this machine.
+
+    `mirrors` are the function's inputs for variables there. What has no device belongs to where it reads.
+    """
+    found = {tensor.op for tensor in mirrors}
+    for operation in function.get_operations():
+        place = operation.device.rpartition(":")[2]
+        if operation.device:
+            if place.isdigit() and place != "0":
+                found.add(operation)
+        elif any(tensor.op in found for tensor in operation.inputs):
+            found.add(operation)
+    return found
+
+
 def _after_loss(nodes: Sequence[Node]) -> set[int]:
+    """Where nobody names the loss, as in a step of the job's own, what the forward pass computes stands for it."""
+    is_named = any(node.name.startswith(LOSS_SCOPE) for node in nodes)
     reached: set[int] = set()
     for number, node in enumerate(nodes):
-        if (node.name.startswith(_LOSS_SCOPE) and node.inputs) or any(source in reached for source, _ in node.inputs):
+        begins = node.name.startswith(LOSS_SCOPE) if is_named else _computes_forward(node)
+        if (begins and node.inputs) or any(source in reached for source, _ in node.inputs):
             reached.add(number)
     return {number for number in reached if nodes[number].phase is Phase.BACKWARD}
 
 
-def _needed(function: Any, operations: Sequence[Any]) -> set[Any]:
+def _computes_forward(node: Node) -> bool:
+    return node.phase is Phase.FORWARD and node.type not in (*_STATEFUL_WITHOUT_EFFECT, "Shape")
+
+
+def _needed(ends: Sequence[Any], operations: Sequence[Any]) -> set[Any]:
     """What the results or an effect depend on; TensorFlow drops the rest before it runs a function."""
-    waiting = [tensor.op for tensor in (*map(_source, function.outputs), *function.inputs)]
+    waiting = [tensor.op for tensor in ends]
     waiting += [operation for operation in operations if _has_effect(operation)]
     found: set[Any] = set()
     while waiting:

@@ -51,6 +51,7 @@ def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
 HOOKS = Hooks(
     framework="tensorflow",
     packages=("tensorflow", "keras"),
+    least={"tensorflow": "2.16", "keras": "3.5"},
     capture=_capture,
     set_up=_set_up,
     explain=_explain,

@@ -72,6 +72,7 @@ FORWARDS: dict[str, tuple[int, ...]] = {
     "FusedBatchNormV3": (0,),
     "SparseSoftmaxCrossEntropyWithLogits": (0,),
     "SoftmaxCrossEntropyWithLogits": (0,),
+    "CollectiveReduceV2": (0,),
     "TensorScatterUpdate": (0,),
     "TensorScatterAdd": (0,),
 }
@@ -257,8 +258,7 @@ def _split(executor: Executor, node: Node, inputs: list[Value]) -> list[Value]:
         first = shapes[0][1:] == source.shape[1:]
     if len(node.outputs) == 1 and node.type != "Unpack":
         first = True
-    piece = math.prod(shapes[0]) * source.itemsize
-    if first and piece % 64 == 0:
+    if first and all(math.prod(shape) * source.itemsize % 64 == 0 for shape in shapes):
         return [Value(shape, source.dtype, source.itemsize, source.buffer) for shape in shapes]
     return _allocate(executor, node, inputs)
 

@@ -13,20 +13,22 @@ import keras
 import tensorflow as tf
 
 from ...errors import BadInput
-from ...spec import Precision, Spec, Workload
+from ...spec import JobPhase, Spec, Workload
 from ...trace import Category, Phase, Trace
 from ...units import format_bytes
 from ..explain import first_sentence
 from ..frameworks import check_framework
 from ..job_files import JobFunctions, job_functions
-from ..only_torch import refuse_options_of_torch
+from ..keras_models import POLICIES, outputs_are_kept, refuse_options
 from ..xla.other_frameworks import compiler_may_be_there
 from ..xla.plan import Compiled, NotAsked
-from ..xla.schedule import Schedule, play
+from ..xla.schedule import Schedule, as_evaluation, play
 from .by_xla import ask_xla
 from .executor import Executor
 from .graph import OutputSpec, compile_graph
 from .memory import Memory, Value
+from .mirrored import in_place_of_gpus, scope_of, strategy_of
+from .modules import Module
 from .operators import Operators, Variable
 from .step import TracedStep, batch_form, choosing_as_on_a_gpu, compiled, own_step, trace_step
 
@@ -45,7 +47,7 @@ def follow(
     """Run the step `steps` times. With `on_gpu`, only what lies in the GPU's memory is counted."""
     memory = Memory()
     executor = Executor(memory, Operators(), on_gpu=on_gpu)
-    graph = compile_graph(step.graph, step.optimizer_scope)
+    graph = compile_graph(step.graph, step.optimizer_scope, step.mirrors)
     by_argument: dict[int, Value] = {}
     for variable in step.variables:
         value = Value(variable.shape, variable.dtype.name, variable.dtype.size)
@@ -59,11 +61,15 @@ def follow(
                 (), "resource", 0, payload=Variable(variable.name, value, variable.category)
             )
     for tensor in step.captures:
+        if tensor.dtype == tf.resource:  # the order of collective operators
+            by_argument[id(tensor)] = Value((), "resource", 0)
+            continue
         spec = OutputSpec(tuple(tensor.shape.as_list()), tensor.dtype.name, tensor.dtype.size)
         value = Value(spec.shape or (), spec.dtype, spec.itemsize)
         value.buffer = memory.new(value.shape, value.dtype, value.itemsize, "capture", "", Category.BUFFER)
         memory.hold(value)
         by_argument[id(tensor)] = value
+    kept: list[Value] = []
     for number in range(steps):
         memory.enter(Phase.INPUT, number)
         batch = []
@@ -73,24 +79,20 @@ def follow(
                 value.buffer = memory.new(value.shape, value.dtype, value.itemsize, "input", "", Category.INPUT)
             memory.hold(value)
             batch.append(value)
-        memory.enter(Phase.FORWARD, number)
-        places = iter(batch)
-        arguments = [by_argument[id(t)] if id(t) in by_argument else next(places) for t in step.graph.inputs]
+        memory.enter(Phase.EVALUATION if step.evaluates else Phase.FORWARD, number)
+        # The batch comes first; what nobody made are other GPUs' variables, and numbers that a strategy gives.
+        others = [by_argument.get(id(tensor), Value((), "resource", 0)) for tensor in step.graph.inputs[len(batch) :]]
+        arguments = [*batch, *others]
         for value in arguments:
             memory.hold(value)
-        for result in executor.run(graph, arguments, outermost=True):
-            memory.drop(result)
-        for value in batch:
+        results = executor.run(graph, arguments, outermost=not step.evaluates)
+        for value in (*results, *batch) if not step.evaluates else (*kept, *batch):
             memory.drop(value)
+        kept = results  # an output lives until the next one takes its name
     memory.note_all(executor.unsupported, (*assumptions, *executor.assumptions))
     return memory.trace(versions, workload)
 
 
-_POLICIES = {
-    Precision.AMP_FP16: "mixed_float16",
-    Precision.AMP_BF16: "mixed_bfloat16",
-    Precision.BF16: "bfloat16",
-}
 _GROWING = (
     "TensorFlow takes nearly all of a card at its start unless memory growth is on (TF_FORCE_GPU_ALLOW_GROWTH=true); "
     "the figures are those of a pool that grows with the job"
@@ -100,22 +102,30 @@ _GROWING = (
 def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
     """The Trace of a workload, captured in this process; with `on_gpu` false, as the step would run on a CPU."""
     workload = spec.workload
-    _check_options(workload)
-    assumptions: list[str] = [_GROWING] if on_gpu else []
+    refuse_options(workload, "TensorFlow")
+    assumptions: list[str] = [*([_GROWING] if on_gpu else []), *outputs_are_kept(workload.phase)]
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if on_gpu:
             stack.enter_context(choosing_as_on_a_gpu())
-        job = job_functions(workload)
+        machines = spec.place.machines
+        if machines.world_size > 1:
+            in_place_of_gpus(machines)
+            assumptions.append(_REPLICAS)
+        job = job_functions(workload, (JobPhase.TRAINING, JobPhase.EVAL, JobPhase.INFERENCE))
         batch = batch_form(job.batch(), workload)
-        building = _Building(job, batch, workload)
+        if workload.phase is JobPhase.INFERENCE and isinstance(batch, tuple):
+            batch = batch[:1]
+        building = _Building(job, batch, workload, machines.world_size)
         step, compiles = building.described()
         if compiles:
             planned = building.planned_by_xla(step, spec.place.machines.gpu)
             if not isinstance(planned, NotAsked):
                 schedule, told = planned
+                if step.evaluates:
+                    schedule = as_evaluation(schedule)
                 record = play(schedule, workload.steps)
                 record.note_all({}, [*assumptions, *building.notes, _asked(told)])
                 return record.trace(versions, workload.as_dict())
@@ -130,6 +140,10 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
         )
 
 
+_REPLICAS = (
+    "One replica of MirroredStrategy is followed, with a batch of batch(batch_size) for each GPU: fit() divides the "
+    "batch that it is given over them"
+)
 _NOT_COMPILED = (
     "Keras compiles the step with XLA on a GPU unless the model is compiled with jit_compile=False; what was followed "
     "is TensorFlow's own executor, which fuses less and mostly holds more"
@@ -145,11 +159,15 @@ def _asked(told: Compiled) -> str:
     )
 
 
+class _Mirrored(Exception):
+    """The model is one of several replicas, and is traced with real weights."""
+
+
 class _Building:
     """The job's model, built and traced as often as it is needed; `notes` say what had to be assumed."""
 
-    def __init__(self, job: JobFunctions, batch: Any, workload: Workload) -> None:
-        self._job, self._batch, self._workload = job, batch, workload
+    def __init__(self, job: JobFunctions, batch: Any, workload: Workload, gpus: int) -> None:
+        self._job, self._batch, self._workload, self._gpus = job, batch, workload, gpus
         self.notes: list[str] = []
 
     def described(self) -> tuple[TracedStep, bool]:
@@ -157,13 +175,16 @@ class _Building:
 
         Under a graph the model's weights are only described. Code that needs their values gets real ones.
         """
+        keras.utils.clear_session()  # not within the graph, where it fails
         try:
             with tf.Graph().as_default():
                 return self._traced(by_xla=False)
         except (BadInput, SystemExit, KeyboardInterrupt):
             raise
-        except Exception:
-            self.notes = ["The model was built with real weights, since its code needs their values"]
+        except Exception as error:
+            keras.utils.clear_session()  # layers of a second building have the names of the first
+            why = "it is mirrored" if isinstance(error, _Mirrored) else "its code needs their values"
+            self.notes = [f"The model was built with real weights, since {why}"]
             return self._traced(by_xla=False)
 
     def planned_by_xla(self, step: TracedStep, gpu: str) -> tuple[Schedule, Compiled] | NotAsked:
@@ -172,6 +193,7 @@ class _Building:
         nbytes = sum(math.prod(variable.shape) * variable.dtype.size for variable in step.variables)
         if nbytes > _MOST_WEIGHTS:
             return NotAsked(f"its variables ({format_bytes(nbytes)}) would have to be made on this machine for that")
+        keras.utils.clear_session()
         try:
             compiled_step, _ = self._traced(by_xla=True)
         except Exception as error:
@@ -179,26 +201,23 @@ class _Building:
         return ask_xla(compiled_step, gpu)
 
     def _traced(self, *, by_xla: bool) -> tuple[TracedStep, bool]:
-        keras.utils.clear_session()  # layers of a second building have the names of the first
-        keras.config.set_dtype_policy(_POLICIES.get(self._workload.precision, "float32"))
+        keras.config.set_dtype_policy(POLICIES.get(self._workload.precision, "float32"))
         model = self._job.model()
         check_framework(model, "tensorflow")
+        phase = self._workload.phase
+        if isinstance(model, tf.Module) and not isinstance(model, keras.Model):
+            module = Module(model, self._job, self._batch, self._workload)
+            self.notes.append(module.note)
+            return trace_step(module, self._batch, phase=phase), False
         if not isinstance(model, keras.Model):
             raise BadInput(
-                f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model."
+                f"model() in {self._workload.job.name} returned {type(model).__name__}; return a keras.Model or a "
+                "tf.Module."
             )
-        compiles = compiled(model, self._job, self._batch, self._workload)
-        return trace_step(model, self._batch, own_step(model, self._job.loss), by_xla=by_xla), compiles
-
-
-def _check_options(workload: Workload) -> None:
-    refuse_options_of_torch(workload, "TensorFlow")
-    if workload.accumulation > 1:
-        raise BadInput(
-            "--accumulation is not followed for TensorFlow; compile the model in the job file with an optimizer that "
-            "has gradient_accumulation_steps."
-        )
-    if workload.checkpointing:
-        raise BadInput(
-            "--checkpointing is not followed for TensorFlow; build the model under keras.RematScope instead."
-        )
+        strategy = strategy_of(model, self._gpus, self._workload.job.name)
+        if strategy is not None and not tf.executing_eagerly():
+            raise _Mirrored  # described weights would be summed otherwise than between GPUs
+        with scope_of(strategy):
+            compiles = compiled(model, self._job, self._batch, self._workload)
+            step = own_step(model, self._job.loss, phase)
+            return trace_step(model, self._batch, step, by_xla=by_xla, phase=phase), compiles

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import keras
 import tensorflow as tf
 from keras.src.trainers import trainer
 
 from ...errors import BadInput
-from ...spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, Workload, missing_optimizer
+from ...spec import JobPhase, Workload
 from ...trace import Category
 from ..job_files import JobFunctions
+from ..keras_models import compile_as_asked, has_weights
+from .mirrored import followed_replica, on_each_gpu
 
 __all__ = [
     "TracedStep",
@@ -29,30 +29,13 @@ __all__ = [
     "trace_step",
 ]
 
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    name: functools.partial(getattr(keras.optimizers, kind.class_name), 1e-3, **kind.options)
-    for name, kind in OPTIMIZER_KINDS.items()
-    if hasattr(keras.optimizers, kind.class_name)  # those of libraries for torch are not there
-}
-"""Name → what makes it."""
-
 
 def compiled(model: Any, job: JobFunctions, batch: Any, workload: Workload) -> bool:
-    """Compile the model, as the job did it if it did; whether its step is XLA's on a GPU.
-
-    The optimizer is the one that was asked for, else the job's, else the model's, else AdamW.
-    """
-    if not _has_weights(model):
+    """Compile the model, as the job did it if it did; whether its step is XLA's on a GPU."""
+    if not has_weights(model):
         _build(model, batch)
-    was_compiled = bool(model.compiled)
-    optimizer = _optimizer(model if was_compiled else None, job, workload)
-    if not was_compiled:
-        model.compile(optimizer=optimizer, loss=_loss(model, batch, job))
-    elif optimizer is not model.optimizer:
-        told = model._compile_config.config
-        model.compile(
-            optimizer=optimizer, loss=told.get("loss"), metrics=told.get("metrics"), jit_compile=model.jit_compile
-        )
+    if workload.phase is not JobPhase.INFERENCE:
+        compile_as_asked(model, batch, job.loss, job.optimizer, workload)
     return bool(model.jit_compile)
 
 
@@ -70,11 +53,6 @@ def choosing_as_on_a_gpu() -> Iterator[None]:
         yield
 
 
-def _has_weights(model: Any) -> bool:
-    """A subclassed model calls itself built when Keras has looked at it; its layers may have nothing yet."""
-    return bool(model.built) and all(layer.built for layer in model._flatten_layers())
-
-
 def _build(model: Any, batch: Any) -> None:
     """By calling it, as the first batch would: not every subclassed model can be built from shapes."""
     if tf.executing_eagerly():
@@ -85,10 +63,12 @@ def _build(model: Any, batch: Any) -> None:
             model(tf.nest.map_structure(lambda spec: placeholder(spec.dtype, spec.shape), _inputs(batch)))
 
 
-def own_step(model: Any, loss: Callable[[Any, Any], Any] | None) -> Callable[[Any], Any] | None:
+def own_step(model: Any, loss: Callable[[Any, Any], Any] | None, phase: JobPhase) -> Callable[[Any], Any] | None:
     """The step of a job that has its own `loss(model, batch)`; None: Keras' own."""
-    if loss is None:
+    if loss is None or phase is JobPhase.INFERENCE:
         return None
+    if phase is JobPhase.EVAL:
+        return lambda data: loss(model, data)
 
     def step(data: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -99,31 +79,6 @@ def own_step(model: Any, loss: Callable[[Any, Any], Any] | None) -> Callable[[An
         return value
 
     return step
-
-
-def _optimizer(model: Any | None, job: JobFunctions, workload: Workload) -> Any:
-    if workload.optimizer is not None:
-        if workload.optimizer not in OPTIMIZERS:
-            raise missing_optimizer("Keras", workload.optimizer, OPTIMIZERS)
-        return OPTIMIZERS[workload.optimizer]()
-    if job.optimizer is not None:
-        found = job.optimizer(model.trainable_variables if model is not None else None)
-        if not isinstance(found, keras.optimizers.Optimizer):
-            raise BadInput(f"optimizer() in {workload.job.name} returned no optimizer of Keras.")
-        return found
-    return model.optimizer if model is not None and model.optimizer is not None else OPTIMIZERS[DEFAULT_OPTIMIZER]()
-
-
-def _loss(model: Any, batch: Any, job: JobFunctions) -> Any:
-    """Cross entropy where the labels number classes, else the mean squared error."""
-    if job.loss is not None:
-        return None
-    if not isinstance(batch, tuple) or len(batch) < 2:
-        raise BadInput("batch() returned no labels; return (x, y), or compile the model, or write loss(model, batch).")
-    labels = tf.nest.flatten(batch[1])
-    if len(labels) == 1 and labels[0].dtype.is_integer:
-        return "sparse_categorical_crossentropy"
-    return "mean_squared_error"
 
 
 def _inputs(batch: Any) -> Any:
@@ -153,26 +108,38 @@ class TracedStep:
     captures: tuple[Any, ...]
     """The graph's inputs for tensors from outside that are not variables."""
     optimizer_scope: str
+    evaluates: bool = False
+    """Whether it takes no gradients."""
+    mirrors: Sequence[Any] = ()
+    """The graph's inputs for variables of other GPUs."""
 
 
-def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None, *, by_xla: bool = False) -> TracedStep:
+def trace_step(
+    model: Any,
+    batch: Any,
+    step: Callable[[Any], Any] | None = None,
+    *,
+    by_xla: bool = False,
+    phase: JobPhase = JobPhase.TRAINING,
+) -> TracedStep:
     """Trace a step (`model.train_step`) for a batch of that form (arrays or `TensorSpec`s); the model must be compiled.
 
     Made and traced under a `tf.Graph`, the model's variables are only described: nothing is allocated for them.
     """
     specs = tf.nest.map_structure(_spec, batch)
-    optimizer = model.optimizer
-    if not optimizer.built:
+    trains = phase is JobPhase.TRAINING
+    optimizer: Any = model.optimizer if trains else None
+    if trains and not optimizer.built:
         optimizer.build(model.trainable_variables)
-    run = step or model.train_step
+    run = on_each_gpu(getattr(model, "_distribute_strategy", None), step or _STEPS[phase](model))
     flat = tuple(tf.nest.flatten(specs))
     function = tf.function(lambda *tensors: run(tf.nest.pack_sequence_as(specs, tensors)), jit_compile=by_xla)
     graph = function.get_concrete_function(*flat).graph
     inner = {id(outside): inside for outside, inside in graph.captures}
     trainable = {id(variable) for variable in model.trainable_variables}
-    of_optimizer = {id(variable) for variable in optimizer.variables}
-    variables = []
-    for variable in model_variables(model):
+    of_optimizer = {id(variable) for variable in optimizer.variables} if trains else set()
+    variables, mirrors = [], list[Any]()
+    for variable in model_variables(model, with_optimizer=trains):
         category = (
             Category.PARAMETER
             if id(variable) in trainable
@@ -180,9 +147,20 @@ def trace_step(model: Any, batch: Any, step: Callable[[Any], Any] | None = None,
             if id(variable) in of_optimizer
             else Category.BUFFER
         )
-        handle = inner.pop(id(variable.value.handle), None)
-        variables.append(TracedVariable(handle, variable.path, tuple(variable.shape), variable.value.dtype, category))
-    return TracedStep(function, graph, tuple(variables), flat, tuple(inner.values()), _scope_of(optimizer))
+        own, others = followed_replica(variable)
+        mirrors += [inner.pop(id(other.handle)) for other in others if id(other.handle) in inner]
+        handle, name = inner.pop(id(own.handle), None), getattr(variable, "path", own.name.removesuffix(":0"))
+        variables.append(TracedVariable(handle, name, tuple(variable.shape), own.dtype, category))
+    scope = _scope_of(optimizer) if trains else ""
+    return TracedStep(function, graph, tuple(variables), flat, tuple(inner.values()), scope, not trains, mirrors)
+
+
+_STEPS: dict[JobPhase, Callable[[Any], Callable[[Any], Any]]] = {
+    JobPhase.TRAINING: lambda model: model.train_step,
+    JobPhase.EVAL: lambda model: model.test_step,
+    JobPhase.INFERENCE: lambda model: model.predict_step,
+}
+"""What `fit`, `evaluate` and `predict` run for a batch."""
 
 
 def batch_form(batch: Any, workload: Workload) -> Any:
@@ -216,9 +194,10 @@ def _sized(spec: Any, batch_size: int | None) -> Any:
     return tf.TensorSpec((batch_size, *spec.shape[1:]), spec.dtype)
 
 
-def model_variables(model: Any) -> list[Any]:
-    """All that training keeps: weights, optimizer, metrics; each once."""
-    everything = (*model.variables, *model.optimizer.variables, *model.metrics_variables)
+def model_variables(model: Any, *, with_optimizer: bool = True) -> list[Any]:
+    """All that is kept: weights, in training the optimizer's, metrics; each once."""
+    of_optimizer = model.optimizer.variables if with_optimizer else ()
+    everything = (*model.variables, *of_optimizer, *model.metrics_variables)
     return list({id(variable): variable for variable in everything}.values())
 
 

@@ -58,6 +58,7 @@ def _explain(error: BaseException, spec: Spec) -> OomcastError | None:
 HOOKS = Hooks(
     framework="torch",
     packages=("torch",),
+    least={"torch": "2.9"},
     capture=_capture,
     loads_early=("oomcast.capture.torch.run",),
     warm_up=_warm_up,

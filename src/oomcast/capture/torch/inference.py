@@ -10,6 +10,7 @@ from ...spec import JobPhase, Workload
 from ...trace import Category, Phase
 from .generation import generate
 from .jobs import LoadedJob, run_model
+from .keras_training import is_keras_model, run_keras
 from .machine import VirtualGpu
 from .training import AUTOCAST, build_model, compile_blocks, compile_model, on_device, put_on_gpu
 
@@ -18,7 +19,11 @@ __all__ = ["run_inference"]
 
 def run_inference(virtual: VirtualGpu, job: LoadedJob, workload: Workload) -> None:
     """Build the model, move it to the GPU, and let it work without gradients."""
-    model = put_on_gpu(virtual, build_model(virtual, job, workload), workload).eval()
+    built = build_model(virtual, job, workload)
+    if is_keras_model(built):
+        run_keras(virtual, built, job, workload)
+        return
+    model = put_on_gpu(virtual, built, workload).eval()
     compile_blocks(model, workload)
     model = compile_model(model, workload)
     autocast = AUTOCAST.get(workload.precision)

@@ -210,8 +210,9 @@ class Recorder(TorchDispatchMode):
         """A real host tensor as a fake one without its value: torch would fold it as a constant, onto the host."""
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
             return value
+        device = value.device if value.is_meta else HOST
         with self.fake_mode:
-            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=HOST)
+            return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=device)
 
     def run_fake(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The operator's outputs as fake tensors: from our own table first, then from torch's fake kernels."""

@@ -19,6 +19,7 @@ from .blocks import keep_first_blocks, repeated_blocks
 from .checkpointing import enable_checkpointing
 from .generation import generate
 from .jobs import LoadedJob, learns_from, loss_of, run_model
+from .keras_training import is_keras_model, run_keras
 from .machine import VirtualGpu
 from .offloading import OffloadedActivations
 from .optimizers import MasterWeights, OptimizerInBackward, make_optimizer
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 AUTOCAST = {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}
+
+
+_NO_LABELS = "the batch has no labels: the mean of the output is trained; --phase inference follows the forward alone"
 
 
 class Steps(Protocol):
@@ -75,7 +79,11 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
     """Build the model, move it to the GPU, or spread it over several, and train it for a few steps."""
     device = torch.device("cuda")
     shared = None if workload.vllm_share is None else _share_with_vllm(virtual, workload.vllm_share)
-    steps = _prepared(virtual, job, workload, spread)
+    built = build_model(virtual, job, workload, spread)
+    if is_keras_model(built):
+        run_keras(virtual, built, job, workload)
+        return
+    steps = _prepared(virtual, job, built, workload, spread)
     model, zero_grad = steps.model, workload.zero_grad
     offloaded = _offloaded(virtual, model, workload)
     autocast = None if spread is not None and spread.mixes_by_itself else AUTOCAST.get(workload.precision)
@@ -118,7 +126,7 @@ def run_training(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread
                         output = run_model(model, batch)
                         loss = loss_of(output, batch)
                         if step == micro_batch == 0 and not learns_from(output, batch):
-                            virtual.ledger.assume("the batch has no labels: the mean of the output is trained")
+                            virtual.ledger.assume(_NO_LABELS)
                     _check_loss(loss)
                     if workload.accumulation > 1:
                         loss = loss / workload.accumulation
@@ -197,9 +205,10 @@ def _share_with_vllm(virtual: VirtualGpu, share: float) -> torch.Tensor:
     return torch.empty(int(total * share), dtype=torch.uint8, device="cuda")
 
 
-def _prepared(virtual: VirtualGpu, job: LoadedJob, workload: Workload, spread: Spread | None) -> Steps:
+def _prepared(
+    virtual: VirtualGpu, job: LoadedJob, model: nn.Module, workload: Workload, spread: Spread | None
+) -> Steps:
     """The model on the GPU, with its optimizer."""
-    model = build_model(virtual, job, workload, spread)
     if workload.checkpointing:
         names = workload.checkpointing if isinstance(workload.checkpointing, tuple) else ()
         virtual.ledger.assume(enable_checkpointing(model, names))

@@ -37,6 +37,15 @@ _COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
     for name in ("lt", "le", "gt", "ge")
     for overload in ("Scalar", "Tensor")
 }
+_ABSORBING = {
+    overload: value
+    for overloads, value in (
+        ((_aten.bitwise_or.Tensor, _aten.logical_or.default), True),
+        ((_aten.bitwise_and.Tensor, _aten.logical_and.default), False),
+    )
+    for overload in overloads
+}
+"""Operator → what, on one side, makes it the result whatever stands on the other."""
 _LEAVES = (ast.Raise, ast.Break, ast.Return, ast.Continue)
 
 
@@ -86,6 +95,9 @@ class Values:
         if func in _COMPARISONS:
             self._note_comparison(func, args, out)
         note_bounds(func, args, out, self.of)
+        if func in _ABSORBING and (absorbed := self._absorbed(func, args, out)) is not None:
+            self.know(out, absorbed)
+            return
         mutable = func._schema.is_mutable
         if not mutable and isinstance(tensors[0], FakeTensor) and "_oomcast_value" not in tensors[0].__dict__:
             return
@@ -188,6 +200,21 @@ class Values:
             return bool(compare(stand_in, known) if is_left else compare(known, stand_in))
 
         out._oomcast_compared = compared  # type: ignore[attr-defined]
+
+    def _absorbed(self, func: Any, args: Any, out: Any) -> torch.Tensor | None:
+        """`x or True` is True whatever x is: the stop condition of a generation, by length or by a token, holds at that
+        length though no token is known."""
+        if not isinstance(out, FakeTensor) or not self.small_enough(out.numel(), out.dtype):
+            return None
+        values = [self.of(side) if isinstance(side, torch.Tensor) else None for side in args[:2]]
+        absorbing = _ABSORBING[func]
+        for value in values:
+            if value is None or None not in values:
+                continue
+            decides = not value.any() if not absorbing else value.dtype == torch.bool and value.all()
+            if decides:
+                return torch.full(tuple(out.shape), absorbing, dtype=out.dtype, device=HOST)
+        return None
 
     def note_origin(self, func: Any, out: Any) -> None:
         if (func in _TRUE_WHEN_UNKNOWN or func in _ANY) and isinstance(out, FakeTensor):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from ..explain import is_users_file
+
 __all__ = ["Buffer", "Buffers", "HloInstruction", "HloProgram", "Life", "read_buffers", "read_lives", "read_program"]
 
 
@@ -43,7 +45,6 @@ _METADATA = re.compile(r'metadata=\{[^}]*?op_name="((?:[^"\\]|\\.)*)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
 _TABLE = re.compile(r"^(\d+) (.*)$")
-_OWN = Path(__file__).resolve().parents[2]
 
 
 def read_program(text: str) -> HloProgram:
@@ -98,15 +99,10 @@ def _users_line(number: int, frames: Mapping[int, tuple[int, int]], lines: Mappi
         seen.add(number)
         location, parent = frames[number]
         file, row = lines.get(location, ("", 0))
-        if file and not _belongs_to_a_package(Path(file)):
+        if file and is_users_file(file):
             return f"{Path(file).name}:{row}"
         number = parent
     return ""
-
-
-def _belongs_to_a_package(file: Path) -> bool:
-    """Installed, or oomcast's own; a folder of the user's may have its name."""
-    return bool({"site-packages", "dist-packages"} & set(file.parts)) or _OWN in file.parents
 
 
 class Buffer(NamedTuple):

@@ -6,13 +6,14 @@ Two sources make one: XLA's own compiler where it is installed (`plan`), and the
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...trace import Category, KernelCall, Phase, TraceBuilder
 
-__all__ = ["Held", "Place", "Ran", "Schedule", "Slot", "category_of", "play"]
+__all__ = ["Held", "Place", "Ran", "Schedule", "Slot", "as_evaluation", "category_of", "play"]
 
 
 class Place(NamedTuple):
@@ -72,6 +73,8 @@ class Schedule:
     """Bytes of the block that holds all temporaries."""
     constants: int = 0
     """Bytes that come with the program and stay."""
+    begins: Phase = Phase.FORWARD
+    """With which phase, once the batch is there."""
 
     @property
     def most_held(self) -> int:
@@ -94,6 +97,22 @@ def category_of(made: Phase, last: Phase, *, optimizer_reads: bool) -> Category:
     if made is Phase.BACKWARD and optimizer_reads:
         return Category.GRADIENT
     return Category.TEMPORARY
+
+
+def as_evaluation(schedule: Schedule) -> Schedule:
+    """The same of a step that takes no gradients: all of it is evaluation, and what it is given stays as it is."""
+    return dataclasses.replace(
+        schedule,
+        arguments=[
+            dataclasses.replace(slot, donated=slot.donated or slot.category is not Category.INPUT)
+            for slot in schedule.arguments
+        ],
+        instructions=[
+            dataclasses.replace(ran, place=ran.place._replace(phase=Phase.EVALUATION)) for ran in schedule.instructions
+        ],
+        temporaries=[dataclasses.replace(held, category=Category.TEMPORARY) for held in schedule.temporaries],
+        begins=Phase.EVALUATION,
+    )
 
 
 def play(schedule: Schedule, steps: int) -> TraceBuilder:
@@ -132,7 +151,7 @@ class _Run:
         record = self.record
         record.enter(Phase.INPUT, number)
         batch = [self._allocate(slot) for slot in self._inputs]
-        record.enter(Phase.FORWARD, number)
+        record.enter(self._schedule.begins, number)
         outputs = [self._allocate(slot) for slot in self._schedule.own_results]
         gaps = record.allocate(self._gaps, Category.TEMPORARY, "XLA: gaps between temporaries")
         self._instructions(number)

@@ -28,11 +28,13 @@ from ....errors import BadInput, CaptureFailed, JobFailed, OomcastError, TookToo
 from ....spec import COMPILING_MAY_TAKE, Launch, Script, Spec, read_launch
 from ....trace import Ending, Phase, ScriptRun, Trace, trace_to_bytes
 from ...explain import CompiledCodeFailed, first_sentence
+from ...frameworks import older_than_promised
 from ...job_process import answer_now
 from ...keeping_apart import what_was_written
 from ...messages import Answer
 from ..devices import DEVICES
 from ..errors import NoSuchGpu, RaisedAsOnGpu
+from ..hooks import HOOKS
 from ..machine import VirtualGpu, virtual_gpu
 from ..patches import Patches
 from .batches import BatchChooser
@@ -244,12 +246,17 @@ class _Session:
             gpus=self._gpus(),
             batches=tuple(dict.fromkeys(self._batches.sentences)),  # some make their data set anew for each epoch
         )
-        return dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
+        trace = dataclasses.replace(trace, script=run, assumptions=(*trace.assumptions, *self._shortened(), *_tf32()))
+        if trace.only_infers:
+            reason = f"it computes no gradient, and is taken as inference; {run.reason}"
+            trace = dataclasses.replace(trace, script=dataclasses.replace(run, reason=reason, not_seen=()))
+        return trace
 
     def _stopped_trace(self, stop: Stop) -> Trace:
         """The same with what the worker adds to the record of a job that returns."""
-        trace, written = self._trace(stop), what_was_written()
-        return trace if written is None else dataclasses.replace(trace, assumptions=(*trace.assumptions, written))
+        trace = self._trace(stop)
+        told = [sentence for sentence in (what_was_written(), older_than_promised("torch", HOOKS.least)) if sentence]
+        return dataclasses.replace(trace, assumptions=(*trace.assumptions, *told)) if told else trace
 
     def _gpus(self) -> tuple[int, ...]:
         """Unknown where the script has set which of them it sees: it counts from there."""
