@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 from oomcast.errors import BadInput
 from oomcast.estimation import (
@@ -139,6 +138,8 @@ def _check_families(runs: Sequence[_Run], coverage: float) -> None:
 def fit_weights(runs: Sequence[_Run], coverage: float) -> DoubtWeights:
     """What a job's cache and workspace say of its error: linear quantile regression of the two ends of an interval of
     that coverage; every family counts the same."""
+    from scipy.optimize import minimize  # here alone: judging rows needs no scipy
+
     level = 1 - (1 - coverage) / 2
     families = Counter(run.family for run in runs)
     weight = np.array([1 / families[run.family] for run in runs])
