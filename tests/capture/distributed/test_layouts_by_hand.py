@@ -294,7 +294,7 @@ def test_searches_ask_for_one_rank() -> None:
         oomcast.fit(JOB, device="2xh100-80gb", parallel="pp=2")
     with pytest.raises(oomcast.errors.BadInput, match="--parallel is for PyTorch; a JAX job says itself"):
         oomcast.estimate(JOB, batch_size=1, device="2xh100-80gb", parallel="ddp", framework="jax")
-    with pytest.raises(oomcast.errors.BadInput, match="offered for PyTorch and JAX jobs, not for mxnet"):
+    with pytest.raises(oomcast.errors.BadInput, match="offered for PyTorch, TensorFlow and JAX jobs, not for mxnet"):
         oomcast.estimate(JOB, batch_size=1, device="2xh100-80gb", parallel="ddp", framework="mxnet")
 
 

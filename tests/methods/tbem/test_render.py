@@ -218,7 +218,9 @@ print(json.dumps(answers))
 
 def _keras_python() -> str | None:
     """OOMCAST_KERAS_PYTHON may name a Python that has Keras and TensorFlow, where this one has not."""
-    here = all(importlib.util.find_spec(name) for name in ("keras", "tensorflow"))
+    found = [importlib.util.find_spec(name) for name in ("keras", "tensorflow")]
+    # A folder of tests that is called tensorflow is found too, as a package without a file.
+    here = all(one is not None and one.origin for one in found)
     return os.environ.get("OOMCAST_KERAS_PYTHON") or (sys.executable if here else None)
 
 
