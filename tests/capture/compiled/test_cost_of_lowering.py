@@ -43,8 +43,31 @@ def test_shortcuts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("oomcast.capture.torch.compiled.lowering.without_symbols", none)
     monkeypatch.setattr("oomcast.capture.torch.compiled.target.answer_once", lambda patches: taken.append("once"))
+    monkeypatch.setattr("oomcast.capture.torch.compiled.target.leave_kernels_out", lambda patches: taken.append("text"))
     assert _events() == with_shortcuts
-    assert set(taken) == {"symbols", "once"}
+    assert set(taken) == {"symbols", "once", "text"}
+
+
+def test_indices_are_simplified_as_torch_does_it() -> None:
+    import sympy
+    from torch._inductor.sizevars import SizeVarAllocator
+    from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+    i, j = sympy.symbols("i0 i1", integer=True, nonnegative=True)
+    ranges = {i: sympy.Integer(32), j: sympy.Integer(8)}
+    indices = (
+        i,
+        8 * (i + 2 * j) - 3 * i,
+        FloorDiv(i + 32 * j, 32),
+        FloorDiv(j, 8),
+        ModularIndexing(i + 32 * j, 1, 32) + 32 * ModularIndexing(i + 32 * j, 32, 8),
+        ModularIndexing(i, 1, 64) + j,
+    )
+    as_torch = [SizeVarAllocator().simplify_with_ranges(index, ranges) for index in indices]
+    with shortcuts.Patches() as patches:
+        shortcuts.answer_once(patches)
+        assert [SizeVarAllocator().simplify_with_ranges(index, ranges) for index in indices] == as_torch
+    assert as_torch[2:4] == [j, 0]  # torch does simplify here
 
 
 def test_remembered_symbols_belong_to_who_asks() -> None:

@@ -25,7 +25,7 @@ from ....devices import Gpu
 from ..patches import Patches
 from .convolutions import leave_layouts_as_on
 from .defaults import as_followed, plan_as_followed
-from .shortcuts import answer_once
+from .shortcuts import answer_once, leave_kernels_out
 
 __all__ = ["Target"]
 
@@ -124,6 +124,7 @@ def _compiling_for(gpu: Gpu, tell: Callable[[str], None]) -> Iterator[None]:
                 if hasattr(module, name):
                     patches.set(module, name, lambda *args, _answer=answer, **kwargs: _answer)
         answer_once(patches)
+        leave_kernels_out(patches)
         _replace_measurements(patches, tell)
         leave_layouts_as_on(gpu, patches)
         plan_as_followed(patches)
