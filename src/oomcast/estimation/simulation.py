@@ -257,4 +257,6 @@ class Simulation:
         )
 
     def least_capacity(self) -> int:
-        return least_capacity_of(self._program, settings=self._endless, device_total=self._device_total)
+        return least_capacity_of(
+            self._program, settings=self._endless, device_total=self._device_total, endless=self.unlimited
+        )

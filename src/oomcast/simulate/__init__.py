@@ -9,6 +9,7 @@ from .caching_allocator import CachingAllocator, DeviceFull, SegmentSource
 from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
 from .live import LiveMemory
+from .least_capacity import least_capacity, least_capacity_of
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
 from .onnx_arena import ArenaSettings
 from .orders import reserved_in_other_orders
@@ -21,8 +22,6 @@ from .timeline import (
     Peak,
     SpanPeak,
     Timeline,
-    least_capacity,
-    least_capacity_of,
     run_program,
     simulate,
 )
