@@ -8,8 +8,8 @@ from .blocks import BlockState, SegmentState
 from .caching_allocator import CachingAllocator, DeviceFull, SegmentSource
 from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
-from .live import LiveMemory
 from .least_capacity import least_capacity, least_capacity_of
+from .live import LiveMemory
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
 from .onnx_arena import ArenaSettings
 from .orders import reserved_in_other_orders

@@ -201,7 +201,9 @@ class CachingAllocator:
         if self._segment_source == self._next_address:
             other._segment_source = other._next_address
         other._clocks = {is_small: clock.copy() for is_small, clock in self._clocks.items()}
-        other._pools = {key: Pool(pool.is_small, pool.stream, other._clocks[key[0]]) for key, pool in self._pools.items()}
+        other._pools = {
+            key: Pool(pool.is_small, pool.stream, other._clocks[key[0]]) for key, pool in self._pools.items()
+        }
         blocks: dict[int, Block] = {}
         other.segments = {
             address: segment.copied(other._pools[segment.pool.is_small, segment.pool.stream], blocks)

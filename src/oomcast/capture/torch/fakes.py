@@ -72,7 +72,7 @@ def _nbytes(value: Any) -> int:
 
 def may_expand(func: Any, args: Any) -> bool:
     """Whether an operator on these tensors could make a large one (outer products, repeats, clones of views)."""
-    if func._schema.is_mutable or any(tag in func.tags for tag in _BY_VALUE) or "sparse" in func._schema.name:
+    if _makes_nothing_larger(func):
         return False
     bound = 1
     for arg in args:
@@ -87,6 +87,12 @@ def may_expand(func: Any, args: Any) -> bool:
                 elif isinstance(item, int) and item > 0:
                     bound *= item
     return bound > LARGE
+
+
+@cache
+def _makes_nothing_larger(func: Any) -> bool:
+    """Known of an operator, whatever it is called with; torch's tags are slow to ask."""
+    return func._schema.is_mutable or any(tag in func.tags for tag in _BY_VALUE) or "sparse" in func._schema.name
 
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
