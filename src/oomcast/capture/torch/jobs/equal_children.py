@@ -80,7 +80,7 @@ def equal_children(model: Any, workload: Workload) -> EqualChildren | None:
         return None
     if not _is_plain(model):
         return None
-    kinds = [tuple(attributes_of(child)) for child in model]
+    kinds = [(*attributes_of(child), *(one.requires_grad for one in child.parameters())) for child in model]
     found = _run(kinds)
     if found is None:
         return None
@@ -91,7 +91,10 @@ def equal_children(model: Any, workload: Workload) -> EqualChildren | None:
 def _is_plain(module: nn.Module) -> bool:
     """All of it is torch's own code, on the host, with no hooks, and shares no tensor."""
     seen: set[int] = set()
-    for part in module.modules():
+    for _, part in module.named_modules(remove_duplicate=False):
+        if id(part) in seen:
+            return False
+        seen.add(id(part))
         if not type(part).__module__.startswith("torch.nn.modules.") or any(getattr(part, hook) for hook in _HOOKS):
             return False
         for tensor in (*part._parameters.values(), *part._buffers.values()):
