@@ -1,5 +1,5 @@
-"""What an estimate costs: against plain meta-device steps and the import of torch in the same run, for large models, and
-in resident memory."""
+"""What an estimate costs: against plain meta-device steps and the import of torch in the same run, for large models,
+and in resident memory."""
 
 from __future__ import annotations
 

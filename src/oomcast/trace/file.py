@@ -226,6 +226,8 @@ def _settings(plain: Mapping[str, Any]) -> ProcessSettings:
     allocator, cublas = plain.get("alloc_conf"), plain.get("cublas_workspace")
     return ProcessSettings(
         cudnn_benchmark=_checked(plain.get("cudnn_benchmark", False), bool),
+        cudnn_deterministic=_checked(plain.get("cudnn_deterministic", False), bool),
+        cudnn_tf32=_checked(plain.get("cudnn_tf32", True), bool),
         alloc_conf=None if allocator is None else _checked(allocator, str),
         cublas_workspace=None if cublas is None else _checked(cublas, str),
         nccl=tuple((_checked(name, str), _checked(value, str)) for name, value in plain.get("nccl", ())),

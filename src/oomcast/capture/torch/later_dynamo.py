@@ -8,17 +8,22 @@ real one, the same object. Only capture processes do so, whose torch is theirs.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch._C import _len_torch_function_stack, _pop_torch_function_stack, _push_on_torch_function_stack
+from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["load_dynamo_later"]
+__all__ = ["load_dynamo_later", "loading_dynamo_within"]
 
 _NAME = "torch._dynamo"
 _SETTINGS = f"{_NAME}.config"
@@ -63,6 +68,30 @@ class _Later(ModuleType):
         return fn
 
 
+_around: list[Callable[[], AbstractContextManager[None]]] = []
+
+
+@contextlib.contextmanager
+def loading_dynamo_within(context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """If it is loaded meanwhile, then within `context`: it makes tables of torch's functions as it finds them."""
+    _around.append(context)
+    try:
+        yield
+    finally:
+        _around.remove(context)
+
+
+@contextlib.contextmanager
+def _modes_aside() -> Iterator[None]:
+    modes = [_pop_torch_function_stack() for _ in range(_len_torch_function_stack())]
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        for mode in reversed(modes):
+            _push_on_torch_function_stack(mode)
+
+
 def load(later: ModuleType) -> None:
     """Run the real package, in the module that stands in its place."""
     if not isinstance(later, _Later):
@@ -74,7 +103,12 @@ def load(later: ModuleType) -> None:
         vars(fn).pop(_CACHED_AS, None)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(later)
+    with contextlib.ExitStack() as contexts, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about itself
+        contexts.enter_context(_modes_aside())
+        for context in _around:
+            contexts.enter_context(context())
+        spec.loader.exec_module(later)
 
 
 class _Parts(MetaPathFinder):
