@@ -193,17 +193,21 @@ class Run:
         self.done = 0
         """Instructions of the span that is under way, where the allocator stopped in it."""
         self.peak_allocated = self.peak_requested = 0
-        self.peak = Peak(-1, Phase.BUILD, -1, 0, 0)
+        self._peak: tuple[int, Phase, int, int, int] = (-1, Phase.BUILD, -1, 0, 0)
         self.allocated_curve: array[int] | None = array("q") if record_curve else None
         self.reserved_curve: array[int] | None = array("q") if record_curve else None
         self._blocks: dict[int, Block] = {}
         self._sizes = [0] * program.slots
         self._borrowed = self._borrowed_at_peak = 0
 
+    @property
+    def peak(self) -> Peak:
+        return Peak(*self._peak)
+
     def goes_on_with(self, allocator: Allocator, blocks: Mapping[int, Block]) -> Run:
         """The same run from here on, with a copy of its allocator; `blocks`: of the copy, by their addresses."""
         other = Run(self.program, allocator)
-        other.peak_allocated, other.peak_requested, other.peak = self.peak_allocated, self.peak_requested, self.peak
+        other.peak_allocated, other.peak_requested, other._peak = self.peak_allocated, self.peak_requested, self._peak
         other._blocks = {slot: blocks[block.address] for slot, block in self._blocks.items()}
         other._sizes = self._sizes.copy()
         return other
@@ -247,11 +251,11 @@ class Run:
 
     def live_at_peak(self) -> tuple[LiveBlock, ...]:
         """Which blocks made the peak: found by walking up to it again, so that running costs nothing extra."""
-        program = self.program
+        program, peak = self.program, self.peak.position
         live: dict[int, None] = {}
         for span in program.spans:
             for position, kind, slot, _, _ in span.instructions:
-                if position > self.peak.position:
+                if position > peak:
                     break
                 if kind == ALLOCATE:
                     live[slot] = None
@@ -263,14 +267,14 @@ class Run:
             for s in live
         ]
         if self._borrowed_at_peak:
-            name = program.kernel_at(self.peak.position)
+            name = program.kernel_at(peak)
             blocks.append(LiveBlock(self._borrowed_at_peak, Category.WORKSPACE, None, name))
         return tuple(blocks)
 
     def _note_peak(self, position: int, span: Span, borrowed: int = 0) -> None:
         allocator = self.allocator
         self.peak_allocated = allocator.allocated
-        self.peak = Peak(position, span.phase, span.step, allocator.reserved, allocator.inactive_split)
+        self._peak = (position, span.phase, span.step, allocator.reserved, allocator.inactive_split)
         self._borrowed_at_peak = borrowed
 
     def _borrow(self, position: int, number: int, span: Span) -> None:

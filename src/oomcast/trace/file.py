@@ -184,7 +184,9 @@ def _build(document: Mapping[str, Any]) -> Trace:
     kinds = {str(int(kind)): kind for kind in EventKind}
     indices = document["events"]["index"]
     _all_ints(indices)
-    events = tuple(Event(kinds[kind], index) for kind, index in zip(document["events"]["kind"], indices, strict=True))
+    if len(document["events"]["kind"]) != len(indices):
+        raise ValueError("columns of different lengths")
+    events = tuple(map(Event, map(kinds.__getitem__, document["events"]["kind"]), indices))
     for row in document["operands"]:
         _all_indices(row)
     operands = [Operand(shapes[shape], shapes[stride], strings[dtype]) for shape, stride, dtype in document["operands"]]
