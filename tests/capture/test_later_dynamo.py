@@ -74,3 +74,17 @@ def test_a_compiled_function_runs() -> None:
         print(compiled(torch.ones(2)).tolist(), type(later).__name__)
     """)
     assert out.strip() == "[3.0, 3.0] module"
+
+
+def test_who_keeps_a_function_from_being_traced_gets_the_real_thing() -> None:
+    """A library does so when it is loaded, long before a model is compiled."""
+    out = _run("""
+        kept = torch.compiler.disable(lambda x: x)
+        print(type(later).__name__, hasattr(kept, "_torchdynamo_disable"))
+    """)
+    assert out.split() == ["module", "True"]
+    out = _run("""
+        from torch._dynamo import graph_break
+        print(type(later).__name__, graph_break.__module__)
+    """)
+    assert out.split() == ["module", "torch._dynamo.decorators"]

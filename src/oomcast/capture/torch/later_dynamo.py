@@ -27,8 +27,10 @@ __all__ = ["load_dynamo_later", "loading_dynamo_within"]
 
 _NAME = "torch._dynamo"
 _SETTINGS = f"{_NAME}.config"
+_DISABLES, _BREAKS = "torch._compile", "torch.optim.optimizer"
+"""torch's modules that keep functions from being traced, and step aside from a trace, in every optimizer's step."""
 _CACHED_AS = "__dynamo_disable"
-"""Where torch keeps what `disable` made of a function (torch/_compile.py)."""
+"""Where `_DISABLES` keeps what it was given for a function."""
 
 
 def load_dynamo_later() -> None:
@@ -55,17 +57,23 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {_NAME!r} has no attribute {name!r}")
+        # Whoever else asks may keep what it gets, and have it traced later.
+        asks = sys._getframe(1).f_globals.get("__name__")
+        if name == "disable" and asks == _DISABLES:
+            return self._disable
+        if name == "graph_break" and asks == _BREAKS:
+            return _nothing_to_break
         load(self)
         return getattr(self, name)
 
-    @staticmethod
-    def graph_break(msg: str = "") -> None:
-        """Of a trace: there is none."""
-
-    def disable(self, fn: Any, recursive: bool = True, **options: Any) -> Any:
+    def _disable(self, fn: Any, *args: Any, **options: Any) -> Any:
         """Nothing is traced yet, so nothing has to be kept from it; torch is made to ask again later."""
         self._disabled.append(fn)
         return fn
+
+
+def _nothing_to_break(msg: str = "") -> None:
+    """A trace: there is none."""
 
 
 _around: list[Callable[[], AbstractContextManager[None]]] = []
