@@ -84,7 +84,23 @@ def test_the_grown_trace_is_that_of_the_whole_model(model: Callable[[], nn.Modul
 
 def test_a_loss_that_looks_at_the_depth_makes_the_whole_model_run() -> None:
     one, other, grown = both(spec_of(_Job(linears, taps_the_middle)))
-    assert len(grown) == 1  # what two depths foretell of the third, which it was not
+    assert grown == [None]  # two depths already differ by more than a round
+    assert contents(one) == contents(other)
+
+
+def test_a_loss_that_differs_at_the_third_depth_alone_makes_the_whole_model_run() -> None:
+    def taps_an_eighth(model: Any, batch: Any) -> Any:
+        """The first layer of models of six and of seven, the second one of ten."""
+        x, kept = batch[0], None
+        for number, layer in enumerate(model):
+            x = layer(x)
+            if number == len(model) // 8:
+                kept = x
+        return x.mean() + kept.square().mean()  # type: ignore[union-attr]
+
+    one, other, grown = both(spec_of(_Job(linears, taps_an_eighth)))
+    assert len(grown) == 1
+    assert grown[0] is not None  # what two depths foretell, which is not what the third one was
     assert contents(one) == contents(other)
 
 
