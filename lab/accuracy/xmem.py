@@ -1,10 +1,11 @@
 """`xmem_runs.csv`: the runs that xMem's authors published, most of them on consumer cards.
 
-The loop has four iterations; `outputs` of one lives until the next has its own. Images are CIFAR's at 86 × 86, texts
-are wikitext's, cut at 128 tokens. The figure is NVML's use of the device less its first record: what the allocator has
-reserved, with some kernels that were loaded late. The runs of the sets anova1, mc1 and mc_new gave cuBLAS no workspace
-(CUBLAS_WORKSPACE_CONFIG=:0:0), which is not followed here: the kernels that were loaded late take about as much as
-these workspaces (RegNetX on an RTX 3060 comes out 20 to 22 MiB too low without them).
+The loop has four iterations; `outputs` of one lives until the next has its own. Nothing in xMem's public code sets
+cuDNN's benchmark or determinism, and gradients are set to zero at the start where a row names no other mode. Images are
+CIFAR's at 86 × 86, texts are wikitext's, cut at 128 tokens. The figure is NVML's use of the device less its first
+record: what the allocator has reserved, with some kernels that were loaded late. The runs of the sets anova1, mc1 and
+mc_new gave cuBLAS no workspace (CUBLAS_WORKSPACE_CONFIG=:0:0), which is not followed here: the kernels that were loaded
+late take about as much as these workspaces (RegNetX on an RTX 3060 comes out 20 to 22 MiB too low without them).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Choosing(Library):
             wanted = count or heuristic.count(202, DESCRIPTOR)
             configs = [made.new(ENGINE_CONFIG) for _ in range(wanted)]
             for config in configs[: heuristic.get_descriptors(202, configs)]:
-                if query.dtype in ("float32", "float64") and self._is_unwanted(made, config, tf32):
+                if query.dtype in ("float32", "float64") and self._is_unwanted(made, config, True, tf32, False):
                     continue
                 engine = made.new(ENGINE)
                 config.get_descriptors(300, [engine])

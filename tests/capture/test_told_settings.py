@@ -70,6 +70,44 @@ def test_settings_of_a_job_file_are_followed_as_if_they_were_asked_for(
     assert bytes_of(job) == bytes_of(plain, **option) != bytes_of(plain)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ["torch.backends.cudnn.deterministic = True", "torch.use_deterministic_algorithms(True, warn_only=True)"],
+)
+def test_a_job_that_wants_deterministic_algorithms_is_told_what_that_means_for_cudnn(
+    tmp_path: Path, settings: str
+) -> None:
+    plain, job = tmp_path / "plain.py", tmp_path / "job.py"
+    plain.write_text(JOB.format(settings="", side=64))
+    job.write_text(JOB.format(settings=settings, side=64))
+    traces = [capture(Spec.read(one, device="a100-40gb", batch_size=2, steps=1)) for one in (plain, job)]
+    assert [trace.settings.cudnn_deterministic for trace in traces] == [False, True]
+    told = [oomcast.estimate(one, batch_size=2, device="a100-40gb", steps=1).assumptions for one in (plain, job)]
+    assert [any("deterministic algorithms" in sentence for sentence in those) for those in told] == [False, True]
+
+
+def test_a_job_without_convolutions_is_told_nothing_of_them(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import torch\ntorch.use_deterministic_algorithms(True)\ndef model():\n    return torch.nn.Linear(8, 8)\n"
+        "def batch(batch_size):\n    return torch.randn(batch_size, 8), torch.zeros(batch_size, dtype=torch.long)\n"
+    )
+    answer = oomcast.estimate(job, batch_size=2, device="a100-40gb", steps=1)
+    assert not any("deterministic" in sentence for sentence in answer.assumptions)
+
+
+@pytest.mark.parametrize(
+    "settings", ["torch.backends.cudnn.allow_tf32 = False", "torch.backends.cudnn.conv.fp32_precision = 'ieee'"]
+)
+def test_convolutions_without_tf32_take_the_workspaces_of_other_kernels(tmp_path: Path, settings: str) -> None:
+    plain, job = tmp_path / "plain.py", tmp_path / "job.py"
+    plain.write_text(JOB.format(settings="", side=200))
+    job.write_text(JOB.format(settings=settings, side=200))
+    assert "keeps convolutions from computing in TF32" in assumptions(job)
+    assert "TF32" not in assumptions(plain)
+    assert bytes_of(job)[1] < bytes_of(plain)[1]  # nothing is converted for the tensor cores
+
+
 def test_a_share_of_the_gpu_that_a_job_takes_for_itself(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB.format(side=90, settings="torch.cuda.set_per_process_memory_fraction(0.0003)"))

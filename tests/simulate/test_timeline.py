@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from trace_builder import CONVOLUTION, MATMUL, Builder, traces
 
 from oomcast.simulate import (
@@ -12,9 +9,7 @@ from oomcast.simulate import (
     Persistent,
     Transient,
     WorkspaceTable,
-    least_capacity,
     simulate,
-    timeline,
 )
 from oomcast.trace import BrokenTrace, Category, Event, EventKind, KernelCall, Phase, Trace
 from oomcast.units import MiB
@@ -94,7 +89,6 @@ def test_a_trace_without_events_is_nothing() -> None:
     timeline = simulate(Trace((), ()))
     assert (timeline.peak_allocated, timeline.peak_reserved, timeline.peak.position) == (0, 0, -1)
     assert timeline.live_at_peak == ()
-    assert least_capacity(Trace((), ())) == 0
 
 
 def test_cublas_takes_one_workspace_per_thread() -> None:
@@ -207,32 +201,6 @@ def test_a_broken_trace_is_refused() -> None:
         simulate(Trace((), (Event(EventKind.FREE, 0),)))
 
 
-def test_the_least_capacity_is_below_what_is_reserved_freely() -> None:
-    job = Builder()
-    first = job.allocate(30 * MiB)
-    job.allocate(10 * MiB)
-    job.free(first)
-    job.allocate(40 * MiB)
-    trace = job.build()
-    assert simulate(trace).peak_reserved == 80 * MiB
-    assert least_capacity(trace) == 50 * MiB
-    assert simulate(trace, capacity=50 * MiB).retries == 1
-
-
-def test_one_run_tells_of_all_sizes_on_which_it_would_have_been_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 64 MiB the cache is released once, and 50 are reserved: so it is with any size from 50 to 79 MiB."""
-    tried: list[int] = []
-    really = timeline._tried
-    monkeypatch.setattr(timeline, "_tried", lambda *args: (tried.append(args[1]), really(*args))[1])
-    job = Builder()
-    first = job.allocate(30 * MiB)
-    job.allocate(10 * MiB)
-    job.free(first)
-    job.allocate(40 * MiB)
-    assert least_capacity(job.build(), device_total=1024 * MiB) == 50 * MiB
-    assert len(tried) == 1
-
-
 @settings(max_examples=100, deadline=None)
 @given(traces())
 def test_what_is_live_at_the_peak_sums_to_it(trace: Trace) -> None:
@@ -252,22 +220,6 @@ def test_what_is_live_at_the_peak_sums_to_it(trace: Trace) -> None:
 @given(traces())
 def test_the_same_trace_gives_the_same_bytes(trace: Trace) -> None:
     assert simulate(trace, record_curve=True) == simulate(trace, record_curve=True)
-
-
-@settings(max_examples=60, deadline=None)
-@given(traces(), st.sampled_from([None, 80 * 1024 * MiB]), st.booleans())
-def test_a_job_runs_in_its_least_capacity_and_not_in_less(trace: Trace, total: int | None, grows: bool) -> None:
-    """With a device's total, sizes on which the allocator would have answered as in an earlier run are not tried."""
-    options: dict[str, Any] = {"device_total": total, "settings": AllocatorSettings(expandable_segments=grows)}
-    free = simulate(trace, **options)
-    least = least_capacity(trace, **options)
-    assert free.peak_allocated <= least <= free.peak_reserved
-    assert simulate(trace, capacity=least, **options).ran
-    assert simulate(trace, capacity=free.peak_reserved, **options).ran
-    if least >= 2 * MiB:
-        failed = simulate(trace, capacity=least - 2 * MiB, **options)
-        assert not failed.ran
-        assert failed.peak_reserved <= least - 2 * MiB
 
 
 @settings(max_examples=60, deadline=None)

@@ -76,6 +76,7 @@ def estimate_trace(
         unsupported={**trace.unsupported, **{f"workspace of {k}": n for k, n in timeline.kernels_without_rule.items()}},
         assumptions=(
             *trace.assumptions,
+            *_about_determinism(simulation),
             *_about_orders(in_orders),
             *_about_maker(target),
             *_about_calibration(target, constants),
@@ -115,6 +116,17 @@ def _phase_peaks(spans: Sequence[SpanPeak]) -> tuple[tuple[int, str, int, int], 
             interrupted = len(highest)
         highest.append((span.step, span.phase, span.allocated, span.reserved))
     return tuple((step, phase.value, allocated, reserved) for step, phase, allocated, reserved in highest)
+
+
+def _about_determinism(simulation: Simulation) -> tuple[str, ...]:
+    if not (simulation.trace.settings.cudnn_deterministic and simulation.has_convolutions):
+        return ()
+    if simulation.convolutions.knows_deterministic_kernels:
+        return ("the job wants deterministic algorithms: cuDNN's kernels that are none are left out",)
+    return (
+        "the job wants deterministic algorithms, and the workspaces of convolutions are those of all of cuDNN's "
+        "kernels: which of them are none is known where cuDNN is installed (pip install 'oomcast[cudnn]')",
+    )
 
 
 def _about_orders(between: tuple[int, int] | None) -> tuple[str, ...]:

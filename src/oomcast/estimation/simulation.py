@@ -118,7 +118,14 @@ class Simulation:
         )
         # TensorFlow and ONNX Runtime time all of a convolution's algorithms when they first meet it.
         benchmark = target.cudnn_benchmark or target.stack.framework in ("tensorflow", "onnx")
-        self.convolutions = convolution_rules(gpu, target.stack.cudnn, benchmark=benchmark, source=convolutions)
+        self.convolutions = convolution_rules(
+            gpu,
+            target.stack.cudnn,
+            allow_tf32=trace.settings.cudnn_tf32,
+            benchmark=benchmark,
+            deterministic=trace.settings.cudnn_deterministic,
+            source=convolutions,
+        )
         table = WorkspaceTable(facts).with_rules(self.convolutions)
         self._rules: Workspace = TempSpace(trace, table) if target.stack.framework == "mxnet" else table
         self.trace = with_benchmark(trace) if benchmark else trace
@@ -257,4 +264,6 @@ class Simulation:
         )
 
     def least_capacity(self) -> int:
-        return least_capacity_of(self._program, settings=self._endless, device_total=self._device_total)
+        return least_capacity_of(
+            self._program, settings=self._endless, device_total=self._device_total, endless=self.unlimited
+        )

@@ -8,6 +8,7 @@ from .blocks import BlockState, SegmentState
 from .caching_allocator import CachingAllocator, DeviceFull, SegmentSource
 from .history import Action, ActionKind, History, record_history
 from .invariants import broken_invariants
+from .least_capacity import least_capacity, least_capacity_of
 from .live import LiveMemory
 from .mxnet import StoragePool, StoragePoolSettings, TempSpace
 from .onnx_arena import ArenaSettings
@@ -21,8 +22,6 @@ from .timeline import (
     Peak,
     SpanPeak,
     Timeline,
-    least_capacity,
-    least_capacity_of,
     run_program,
     simulate,
 )

@@ -62,6 +62,22 @@ class Segment:
         self.head = Block(address, size, self)
         self.head.mapped = not page
 
+    def copied(self, pool: Pool, blocks: dict[int, Block]) -> Segment:
+        """The same segment of another allocator's pool; its blocks are added to `blocks`, by their addresses."""
+        other = Segment(self.address, self.size, pool, self.page)
+        told: Block | None = self.head
+        made = other.head
+        while told is not None:
+            made.size, made.live, made.mapped = told.size, told.live, told.mapped
+            made.requested, made.born = told.requested, told.born
+            blocks[made.address] = made
+            told = told.next
+            if told is not None:
+                behind = Block(told.address, told.size, other)
+                made.next, behind.before = behind, made
+                made = behind
+        return other
+
 
 class Block:
     """A stretch of a segment: in use, free, or (in expandable segments only) address space without memory."""
@@ -132,6 +148,11 @@ class Pool:
 
     def remove_unmapped(self, block: Block) -> None:
         del self.unmapped[bisect_left(self.unmapped, (block.address,))]
+
+    def take_over(self, other: Pool, blocks: dict[int, Block]) -> None:
+        """The free blocks of another pool, as the blocks of the same addresses."""
+        self.free = [(size, address, blocks[address]) for size, address, _ in other.free]
+        self.unmapped = [(address, blocks[address]) for address, _ in other.unmapped]
 
     def free_blocks(self) -> list[Block]:
         """A copy, smallest first, so that blocks can leave the pool while one goes through it."""

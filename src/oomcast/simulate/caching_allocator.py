@@ -7,7 +7,7 @@ graphs, and callbacks that free memory on demand.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
 
 from ..units import GiB
@@ -15,7 +15,7 @@ from . import expandable as _expandable
 from .blocks import Block, BlockState, Pool, Segment, SegmentState
 from .settings import MIN_BLOCK, SMALL_REQUEST, AllocatorSettings
 
-__all__ = ["CachingAllocator", "DeviceFull", "SegmentSource"]
+__all__ = ["CachingAllocator", "DeviceFull", "FirstRefusal", "SegmentSource"]
 
 SegmentSource = Callable[[int, int], int]
 """Given size and stream of a new segment, its address: where `cudaMalloc` would have put it."""
@@ -36,6 +36,10 @@ class DeviceFull(Exception):
         """What the device was asked for in the request's behalf."""
         self.allocated = allocated
         self.reserved = reserved
+
+
+class FirstRefusal(Exception):
+    """The device has no room as it is, and the allocator was told to stop there. It has done nothing yet."""
 
 
 class CachingAllocator:
@@ -72,6 +76,8 @@ class CachingAllocator:
         larger device would have answered every request as this one did."""
         self.retries = 0
         """How often all of the cache was released because the device was full (torch's `num_alloc_retries`)."""
+        self.stops_at_refusal = False
+        """Whether it raises `FirstRefusal` where it would release its cache; see `refuses_before_it_acts`."""
         self._segment_source = segment_source or self._next_address
         self._next_free_address = _FIRST_ADDRESS
         self._pools: dict[tuple[bool, int], Pool] = {}
@@ -139,20 +145,24 @@ class CachingAllocator:
         segment = block.segment
         pool = segment.pool
         was_idle = 0
+        free = pool.free
         left = block.before
         if left is not None and not left.live and left.mapped:
             was_idle += left.size
-            pool.remove(left)
+            del free[bisect_left(free, (left.size, left.address))]
             left.absorb_next()
             block = left
         right = block.next
         if right is not None and not right.live and right.mapped:
             was_idle += right.size
-            pool.remove(right)
+            del free[bisect_left(free, (right.size, right.address))]
             block.absorb_next()
-        pool.add(block)
+        block.born = pool.clock[0]
+        insort(free, (block.size, block.address, block))
         if not segment.page:
-            self.inactive_split += (block.size if block.is_split else 0) - was_idle
+            if block.before is not None or block.next is not None:
+                was_idle -= block.size
+            self.inactive_split -= was_idle
 
     def let_go(self, block: Block) -> None:
         """`free` of a block that another stream may still use: it leaves the counter of allocated bytes at once, the
@@ -176,6 +186,34 @@ class CachingAllocator:
             return False
         self._return_segment(segment.head)
         return True
+
+    @property
+    def refuses_before_it_acts(self) -> bool:
+        """Whether a request leaves everything as it was up to the device's refusal. Garbage is collected before the
+        device is asked, and an expandable segment keeps the pages that it got."""
+        return not (self._collects_garbage or self._expandable)
+
+    def copied(self, capacity: int) -> tuple[CachingAllocator, dict[int, Block]]:
+        """An allocator in the same state on a device of another size, and all its blocks by their addresses."""
+        other: CachingAllocator = object.__new__(CachingAllocator)
+        other.__dict__.update(self.__dict__)
+        other.capacity, other.stops_at_refusal, other.least_refused = capacity, False, _NO_LIMIT
+        if self._segment_source == self._next_address:
+            other._segment_source = other._next_address
+        other._clocks = {is_small: clock.copy() for is_small, clock in self._clocks.items()}
+        other._pools = {
+            key: Pool(pool.is_small, pool.stream, other._clocks[key[0]]) for key, pool in self._pools.items()
+        }
+        blocks: dict[int, Block] = {}
+        other.segments = {
+            address: segment.copied(other._pools[segment.pool.is_small, segment.pool.stream], blocks)
+            for address, segment in self.segments.items()
+        }
+        other._live = {address: blocks[address] for address in self._live}
+        other._let_go = self._let_go.copy()
+        for key, pool in self._pools.items():
+            other._pools[key].take_over(pool, blocks)
+        return other, blocks
 
     def reset_peaks(self) -> None:
         self.peak_allocated, self.peak_requested, self.peak_reserved = self.allocated, self.requested, self.reserved
@@ -264,7 +302,7 @@ class CachingAllocator:
         elif block.size >= size + self._non_split_rounding:
             return None
         del free[index]
-        if not block.segment.page and block.is_split:
+        if not block.segment.page and (block.before is not None or block.next is not None):
             self.inactive_split -= block.size
         return block
 
@@ -273,6 +311,8 @@ class CachingAllocator:
             self._collect_garbage()
         segment_size = self.settings.segment_size(size)
         block = self._ask_device(pool, size, segment_size)
+        if block is None and self.stops_at_refusal:
+            raise FirstRefusal
         if block is None and self._release_oversize(pool, size):
             block = self._ask_device(pool, size, segment_size)
         if block is None:

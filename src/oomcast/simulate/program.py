@@ -86,17 +86,18 @@ class _Compiler:
     def instructions(self, first: int, end: int, phase: Phase) -> list[Instruction]:
         allocations = self.trace.allocations
         found: list[Instruction] = []
-        for position in range(first, end):
-            kind, index = self.trace.events[position]
-            if kind == EventKind.ALLOCATE:
+        # Members of an enumeration are slow to look up.
+        allocate, free, let_go, kernel = EventKind.ALLOCATE, EventKind.FREE, EventKind.LET_GO, EventKind.KERNEL
+        for position, (kind, index) in enumerate(self.trace.events[first:end], first):
+            if kind == allocate:
                 allocation = allocations[index]
                 # torch never asks its allocator for an empty tensor's storage.
                 if allocation.nbytes:
                     found.append((position, ALLOCATE, index, allocation.nbytes, allocation.stream))
-            elif kind == EventKind.FREE or kind == EventKind.LET_GO:
+            elif kind in (free, let_go):
                 if allocations[index].nbytes:
-                    found.append((position, FREE if kind == EventKind.FREE else LET_GO, index, 0, 0))
-            elif kind == EventKind.KERNEL:
+                    found.append((position, FREE if kind == free else LET_GO, index, 0, 0))
+            elif kind == kernel:
                 found += self._for_kernel(position, index, phase)
             else:
                 found.append((position, EMPTY_CACHE, 0, 0, 0))

@@ -1,7 +1,6 @@
 """What a job's memory does over time on a device: a Trace run through the device's allocator.
 
-`simulate` runs it once on a device of one size. `least_capacity` finds the least memory that it still runs with, which
-is less than it reserves where nothing limits it: a full device releases its cache and tries again.
+`simulate` runs it once on a device of one size; the least size that it still runs with is found by `least_capacity.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..trace import Category, Phase, Trace, verify
 from .allocators import Allocator, Settings, let_go, new_allocator
 from .blocks import Block
-from .caching_allocator import CachingAllocator, DeviceFull
+from .caching_allocator import DeviceFull, FirstRefusal
 from .program import ALLOCATE, BORROW, FREE, LET_GO, Instruction, Program, Span, compile_trace
-from .settings import SMALL_SEGMENT
 from .workspace import Workspace, WorkspaceTable
 
 __all__ = [
@@ -27,8 +24,6 @@ __all__ = [
     "Run",
     "SpanPeak",
     "Timeline",
-    "least_capacity",
-    "least_capacity_of",
     "run_program",
     "simulate",
 ]
@@ -195,22 +190,37 @@ class Run:
         self.program = program
         self.allocator = allocator
         self.failure: Failure | None = None
+        self.done = 0
+        """Instructions of the span that is under way, where the allocator stopped in it."""
         self.peak_allocated = self.peak_requested = 0
-        self.peak = Peak(-1, Phase.BUILD, -1, 0, 0)
+        self._peak: tuple[int, Phase, int, int, int] = (-1, Phase.BUILD, -1, 0, 0)
         self.allocated_curve: array[int] | None = array("q") if record_curve else None
         self.reserved_curve: array[int] | None = array("q") if record_curve else None
         self._blocks: dict[int, Block] = {}
         self._sizes = [0] * program.slots
         self._borrowed = self._borrowed_at_peak = 0
 
-    def span(self, span: Span) -> SpanPeak:
-        """Run one span, or up to the request that fails in it."""
+    @property
+    def peak(self) -> Peak:
+        return Peak(*self._peak)
+
+    def goes_on_with(self, allocator: Allocator, blocks: Mapping[int, Block]) -> Run:
+        """The same run from here on, with a copy of its allocator; `blocks`: of the copy, by their addresses."""
+        other = Run(self.program, allocator)
+        other.peak_allocated, other.peak_requested, other._peak = self.peak_allocated, self.peak_requested, self._peak
+        other._blocks = {slot: blocks[block.address] for slot, block in self._blocks.items()}
+        other._sizes = self._sizes.copy()
+        return other
+
+    def span(self, span: Span, begin: int = 0) -> SpanPeak:
+        """Run one span, or up to the request that fails in it. `begin`: which instruction of it comes next."""
         blocks, sizes, allocator = self._blocks, self._sizes, self.allocator
         draws = self.allocated_curve is not None
-        allocator.reset_peaks()
+        if not begin:
+            allocator.reset_peaks()
         instruction: Instruction = (span.first, ALLOCATE, 0, 0, 0)
         try:
-            for instruction in span.instructions:
+            for instruction in span.instructions[begin:] if begin else span.instructions:
                 position, kind, slot, nbytes, stream = instruction
                 if draws:
                     self._draw(position)
@@ -229,6 +239,9 @@ class Run:
                     allocator.empty_cache()
         except DeviceFull as full:
             self._fail(full, instruction, span)
+        except FirstRefusal:
+            self.done = span.instructions.index(instruction, begin)
+            raise
         if draws:
             self._draw(span.end if self.failure is None else self.failure.position)
         self.peak_requested = max(self.peak_requested, allocator.peak_requested)
@@ -238,11 +251,11 @@ class Run:
 
     def live_at_peak(self) -> tuple[LiveBlock, ...]:
         """Which blocks made the peak: found by walking up to it again, so that running costs nothing extra."""
-        program = self.program
+        program, peak = self.program, self.peak.position
         live: dict[int, None] = {}
         for span in program.spans:
             for position, kind, slot, _, _ in span.instructions:
-                if position > self.peak.position:
+                if position > peak:
                     break
                 if kind == ALLOCATE:
                     live[slot] = None
@@ -254,14 +267,14 @@ class Run:
             for s in live
         ]
         if self._borrowed_at_peak:
-            name = program.kernel_at(self.peak.position)
+            name = program.kernel_at(peak)
             blocks.append(LiveBlock(self._borrowed_at_peak, Category.WORKSPACE, None, name))
         return tuple(blocks)
 
     def _note_peak(self, position: int, span: Span, borrowed: int = 0) -> None:
         allocator = self.allocator
         self.peak_allocated = allocator.allocated
-        self.peak = Peak(position, span.phase, span.step, allocator.reserved, allocator.inactive_split)
+        self._peak = (position, span.phase, span.step, allocator.reserved, allocator.inactive_split)
         self._borrowed_at_peak = borrowed
 
     def _borrow(self, position: int, number: int, span: Span) -> None:
@@ -308,68 +321,3 @@ class Run:
             self.allocated_curve.extend([self.allocator.allocated] * (missing - 1))
             self.reserved_curve.extend([self.allocator.reserved] * missing)
             self._borrowed = 0
-
-
-def least_capacity(
-    trace: Trace,
-    *,
-    settings: Settings | None = None,
-    workspace: Workspace | None = None,
-    device_total: int | None = None,
-) -> int:
-    """Bytes the allocator needs at least, to 2 MiB: the job runs with them, and does not with 2 MiB less.
-
-    A full device releases its cache and tries again before it fails, so the answer lies between the peak of the
-    allocated bytes and that of the reserved ones. More memory than the answer is enough too, save for rare traces
-    whose fragmentation it happens to worsen; from the peak of the reserved bytes on it always is.
-    """
-    verify(trace)
-    program = compile_trace(trace, workspace or WorkspaceTable())
-    return least_capacity_of(program, settings=settings, device_total=device_total)
-
-
-def least_capacity_of(program: Program, *, settings: Settings | None = None, device_total: int | None = None) -> int:
-    """`least_capacity`, for a trace that was compiled before."""
-    free_run = Run(program, new_allocator(settings, device_total=device_total))
-    enough = max((free_run.span(span).reserved for span in program.spans), default=0)
-    step = SMALL_SEGMENT
-    # Below the allocated peak nothing can run, so one step under it is known to fail.
-    too_little = -(-free_run.peak_allocated // step) * step - step
-    trials: list[_Trial] = []
-    while enough - too_little > step:
-        middle = (too_little + (enough - too_little) // 2) // step * step
-        if middle <= too_little:
-            middle = too_little + step
-        trial = next((one for one in trials if one.least <= middle <= one.most), None)
-        if trial is None:
-            trial = _tried(program, middle, settings, device_total)
-            trials.append(trial)
-        if trial.runs:
-            enough = middle
-        else:
-            too_little = middle
-    return enough
-
-
-class _Trial(NamedTuple):
-    """A run on a device of one size; on all sizes from `least` to `most` it would have been the same, step by step."""
-
-    runs: bool
-    least: int
-    most: int
-
-
-def _tried(program: Program, capacity: int, settings: Settings | None, device_total: int | None) -> _Trial:
-    """torch's allocator looks at its capacity only when it asks the device for more. A device that is smaller, but not
-    than what this run reserved, gives and refuses the same; so does a larger one, up to what was refused here."""
-    run = Run(program, new_allocator(settings, capacity=capacity, device_total=device_total))
-    reserved = 0
-    for span in program.spans:
-        reserved = max(reserved, run.span(span).reserved)
-        if run.failure is not None:
-            break
-    allocator, runs = run.allocator, run.failure is None
-    # Without a device's total, the address space of expandable segments depends on the capacity, too.
-    if not isinstance(allocator, CachingAllocator) or device_total is None:
-        return _Trial(runs, capacity, capacity)
-    return _Trial(runs, reserved, allocator.least_refused - 1)

@@ -184,7 +184,9 @@ def _build(document: Mapping[str, Any]) -> Trace:
     kinds = {str(int(kind)): kind for kind in EventKind}
     indices = document["events"]["index"]
     _all_ints(indices)
-    events = tuple(Event(kinds[kind], index) for kind, index in zip(document["events"]["kind"], indices, strict=True))
+    if len(document["events"]["kind"]) != len(indices):
+        raise ValueError("columns of different lengths")
+    events = tuple(map(Event, map(kinds.__getitem__, document["events"]["kind"]), indices))
     for row in document["operands"]:
         _all_indices(row)
     operands = [Operand(shapes[shape], shapes[stride], strings[dtype]) for shape, stride, dtype in document["operands"]]
@@ -226,6 +228,8 @@ def _settings(plain: Mapping[str, Any]) -> ProcessSettings:
     allocator, cublas = plain.get("alloc_conf"), plain.get("cublas_workspace")
     return ProcessSettings(
         cudnn_benchmark=_checked(plain.get("cudnn_benchmark", False), bool),
+        cudnn_deterministic=_checked(plain.get("cudnn_deterministic", False), bool),
+        cudnn_tf32=_checked(plain.get("cudnn_tf32", True), bool),
         alloc_conf=None if allocator is None else _checked(allocator, str),
         cublas_workspace=None if cublas is None else _checked(cublas, str),
         nccl=tuple((_checked(name, str), _checked(value, str)) for name, value in plain.get("nccl", ())),

@@ -33,8 +33,14 @@ def verify(trace: Trace) -> None:
 def _verify_events(trace: Trace) -> None:
     unseen, live, freed, let_go = 0, 1, 2, 3
     state = bytearray(len(trace.allocations))
+    # Nearly all events make or free something; members of an enumeration are slow to look up.
+    allocate, free, count = EventKind.ALLOCATE, EventKind.FREE, len(state)
     for position, (kind, index) in enumerate(trace.events):
-        if kind == EventKind.KERNEL:
+        if kind is allocate and 0 <= index < count and state[index] == unseen:
+            state[index] = live
+        elif kind is free and 0 <= index < count and state[index] in (live, let_go):
+            state[index] = freed
+        elif kind == EventKind.KERNEL:
             if not 0 <= index < len(trace.kernels):
                 raise BrokenTrace(f"event {position} names kernel {index} of {len(trace.kernels)}.")
         elif kind == EventKind.EMPTY_CACHE:

@@ -145,6 +145,10 @@ class ProcessSettings:
     """What a job has set for its process and what changes the memory of its kernels and of the allocator."""
 
     cudnn_benchmark: bool = False
+    cudnn_deterministic: bool = False
+    """`torch.backends.cudnn.deterministic` or `torch.use_deterministic_algorithms`."""
+    cudnn_tf32: bool = True
+    """Whether convolutions of fp32 may compute in TF32."""
     alloc_conf: str | None = None
     """As PYTORCH_CUDA_ALLOC_CONF spells it."""
     cublas_workspace: str | None = None

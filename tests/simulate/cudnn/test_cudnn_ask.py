@@ -15,12 +15,14 @@ from convolutions import RESNET_50, convolution
 from lab.cudnn.shapes import draw
 from oomcast.devices import find_gpu
 from oomcast.files import cache_folder
+from oomcast.simulate import DeviceFacts
 from oomcast.simulate.cudnn import CudnnUnavailable, convolution_rules
 from oomcast.simulate.cudnn import ask as ask_module
 from oomcast.simulate.cudnn.ask import AnswerCache, Cudnn, key_of
 from oomcast.simulate.cudnn.library import MACHINES, SOURCE, library_path, stub_name
 from oomcast.simulate.cudnn.query import Query, query_of
 from oomcast.simulate.cudnn.table import shipped_table
+from oomcast.trace import Phase
 
 with_cudnn = pytest.mark.skipif(library_path() is None, reason="cuDNN's libraries are not installed")
 A100 = find_gpu("a100-40gb")
@@ -211,3 +213,43 @@ def test_the_worker_speaks_lines_of_json() -> None:
     hello, answer = map(json.loads, done.stdout.splitlines())
     assert hello["version"] >= 90800
     assert answer["plans"][0] == 25_837_584 or hello["version"] != 92000
+
+
+@with_cudnn
+def test_deterministic_jobs_have_no_kernels_that_sum_in_any_order() -> None:
+    """Weights' gradients summed by atomics need no workspace: a deterministic job has no such last resort."""
+    cudnn, gpu = Cudnn(), find_gpu("rtx-3060")
+    query = Query("wgrad", (64, 64, 86, 86), (64, 64, 3, 3), (64, 64, 86, 86), False, "float32", (1, 1), (1, 1), (1, 1))
+    try:
+        of_all, fixed = (cudnn.ask(gpu, query, deterministic=wanted) for wanted in (False, True))
+    finally:
+        cudnn.close()
+    assert of_all is not None
+    assert fixed is not None
+    assert of_all.plans[-1] == 0 < fixed.plans[-1]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_table_does_not_know_which_kernels_are_deterministic(deterministic: bool) -> None:
+    rules = convolution_rules(A100, (9, 20), deterministic=deterministic, source="table")
+    assert not rules.knows_deterministic_kernels
+    call = convolution("conv_wgrad", 32, *RESNET_50[2])
+    assert rules["conv_wgrad"](call, Phase.BACKWARD, DeviceFacts()) == convolution_rules(A100, (9, 20), source="table")[
+        "conv_wgrad"
+    ](call, Phase.BACKWARD, DeviceFacts())
+
+
+@with_cudnn
+def test_a_deterministic_job_gets_cudnns_own_answer_where_it_differs() -> None:
+    call = convolution("conv_wgrad", 32, *RESNET_50[2])
+    plain, fixed = (
+        convolution_rules(A100, (9, 20), deterministic=wanted)["conv_wgrad"](call, Phase.BACKWARD, DeviceFacts())
+        for wanted in (False, True)
+    )
+    asked = Cudnn()
+    try:
+        query = resnet_query(2, "conv_wgrad")
+        differs = asked.ask(A100, query) != asked.ask(A100, query, deterministic=True)
+    finally:
+        asked.close()
+    assert (plain != fixed) == differs

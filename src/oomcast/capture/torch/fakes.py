@@ -72,7 +72,7 @@ def _nbytes(value: Any) -> int:
 
 def may_expand(func: Any, args: Any) -> bool:
     """Whether an operator on these tensors could make a large one (outer products, repeats, clones of views)."""
-    if func._schema.is_mutable or any(tag in func.tags for tag in _BY_VALUE) or "sparse" in func._schema.name:
+    if _makes_nothing_larger(func):
         return False
     bound = 1
     for arg in args:
@@ -87,6 +87,12 @@ def may_expand(func: Any, args: Any) -> bool:
                 elif isinstance(item, int) and item > 0:
                     bound *= item
     return bound > LARGE
+
+
+@cache
+def _makes_nothing_larger(func: Any) -> bool:
+    """Known of an operator, whatever it is called with; torch's tags are slow to ask."""
+    return func._schema.is_mutable or any(tag in func.tags for tag in _BY_VALUE) or "sparse" in func._schema.name
 
 
 _BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -118,7 +124,9 @@ class FakeKernels:
         before = _forms(args)
         plain = self._plain.get(func)
         if plain is None:
-            out = self.mode.dispatch(func, types, args, kwargs)
+            out = self._by_kind(func, types, args, kwargs) if is_foreach(func) else NotImplemented
+            if out is NotImplemented:
+                out = self.mode.dispatch(func, types, args, kwargs)
         else:
             with self.mode:
                 out = plain(func, args, kwargs)
@@ -130,6 +138,64 @@ class FakeKernels:
             else:
                 self._known[key] = learned
         return out
+
+    def _by_kind(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A foreach operator does the same for each place of its lists: it runs for one place of each kind.
+
+        `NotImplemented` where its outputs cannot be told from those.
+        """
+        kinds = _kinds_of_places(args, kwargs)
+        if kinds is None or len(set(kinds)) == len(kinds):
+            return NotImplemented
+        first: dict[Any, int] = {}
+        for place, kind in enumerate(kinds):
+            first.setdefault(kind, place)
+        few = tuple(type(arg)(arg[place] for place in first.values()) if _is_list(arg) else arg for arg in args)
+        out = self.mode.dispatch(func, types, few, kwargs)
+        if out is None:
+            return None
+        inputs = {tensor.untyped_storage()._cdata for tensor in _tensors(few)}
+        makers = {}
+        for kind, made in zip(first, out, strict=True):  # type: ignore[call-overload]
+            maker = _maker_of(made, (), lambda: inputs)
+            if maker is None:
+                return NotImplemented
+            makers[kind] = maker
+        return [makers[kind](self.mode, ()) for kind in kinds]
+
+
+def is_foreach(func: Any) -> bool:
+    """Whether an operator of torch works through lists of tensors, place by place."""
+    return func.namespace == "aten" and func._schema.name.startswith("aten::_foreach_")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _kinds_of_places(args: Any, kwargs: dict[str, Any]) -> list[Any] | None:
+    """What the fake kernel of a foreach operator looks at, for each place of its lists; None where it is another."""
+    lists = [arg for arg in args if _is_list(arg)]
+    if not lists or len({len(items) for items in lists}) != 1:
+        return None
+    others = [value for value in (*args, *kwargs.values()) if not _is_list(value)]
+    # A tensor of one scalar for each place, or a list among the keywords: not taken apart.
+    if len(others) + len(lists) != len(args) + len(kwargs):
+        return None
+    if any(isinstance(value, torch.Tensor) and value.dim() for value in others):
+        return None
+    kinds = []
+    for place in zip(*lists, strict=True):
+        parts: list[Any] = []
+        for item in place:
+            if isinstance(item, FakeTensor):
+                parts += (item.size(), item.stride(), item.dtype, item.storage_offset(), item.fake_device)
+            elif isinstance(item, (bool, int, float, complex)):
+                parts.append(type(item))
+            else:
+                return None
+        kinds.append(tuple(parts))
+    return kinds
 
 
 def keep_device(args: Any, kwargs: dict[str, Any], out: Any) -> None:

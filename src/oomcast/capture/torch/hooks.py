@@ -22,6 +22,9 @@ def _capture(spec: Spec) -> Trace:
 
 
 def _warm_up() -> None:
+    from .later_dynamo import load_dynamo_later
+
+    load_dynamo_later()  # before anything makes fake tensors
     from .warm_up import warm_up
 
     warm_up()

@@ -37,10 +37,12 @@ class JobSettings:
         now, before = _in_force(), self._before
         variable = now.alloc_conf if now.alloc_conf != before.alloc_conf else None
         return ProcessSettings(
-            now.cudnn_benchmark and not before.cudnn_benchmark,
-            self._allocator_text(variable),
-            now.cublas_workspace if now.cublas_workspace != before.cublas_workspace else None,
-            tuple(setting for setting in now.nccl if setting not in before.nccl),
+            cudnn_benchmark=now.cudnn_benchmark and not before.cudnn_benchmark,
+            cudnn_deterministic=now.cudnn_deterministic and not before.cudnn_deterministic,
+            cudnn_tf32=now.cudnn_tf32 or not before.cudnn_tf32,
+            alloc_conf=self._allocator_text(variable),
+            cublas_workspace=now.cublas_workspace if now.cublas_workspace != before.cublas_workspace else None,
+            nccl=tuple(setting for setting in now.nccl if setting not in before.nccl),
         )
 
     def inherited(self) -> ProcessSettings:
@@ -61,6 +63,8 @@ def sentences_about(settings: ProcessSettings) -> tuple[str, ...]:
     told = []
     if settings.cudnn_benchmark:
         told.append("the job sets torch.backends.cudnn.benchmark: its trial runs are counted")
+    if not settings.cudnn_tf32:
+        told.append("the job keeps convolutions from computing in TF32, which is followed")
     if settings.alloc_conf:
         told.append(
             f"the job sets the allocator to {settings.alloc_conf!r}, which is followed where --alloc-conf says nothing"
@@ -75,7 +79,17 @@ def sentences_about(settings: ProcessSettings) -> tuple[str, ...]:
 def _in_force() -> ProcessSettings:
     return ProcessSettings(
         cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+        # ATen/native/Convolution.cpp takes either for it.
+        cudnn_deterministic=bool(torch.backends.cudnn.deterministic) or torch.are_deterministic_algorithms_enabled(),
+        cudnn_tf32=_convolutions_may_take_tf32(),
         alloc_conf=next((os.environ[name] for name in _ALLOCATOR if os.environ.get(name)), None),
         cublas_workspace=os.environ.get("CUBLAS_WORKSPACE_CONFIG") or None,
         nccl=tuple((name, os.environ[name]) for name in NCCL_VARIABLES if os.environ.get(name)),
     )
+
+
+def _convolutions_may_take_tf32() -> bool:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # torch refuses the old question to who has used its newer names
+        return bool(torch.backends.cudnn.conv.fp32_precision == "tf32")  # type: ignore[attr-defined]

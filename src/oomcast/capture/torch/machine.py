@@ -39,6 +39,7 @@ from .extensions import extensions_refused
 from .functions import VirtualDevice, shown_device_property, tolist, translates
 from .host import install_host, leave_in_forks
 from .job_settings import sentences_about
+from .later_dynamo import loading_dynamo_within
 from .libraries import forget_tensors, install_libraries, load_in_turn
 from .native_files import install_native_files
 from .parameters import FakeParameter, install_parameters
@@ -325,6 +326,7 @@ def virtual_gpu(
         autocast_dtype = torch.get_autocast_dtype("cpu")
         meter: MemoryCounters = counters(virtual) if counters is not None else _PlainCounters(virtual)
         contexts.enter_context(patches)
+        contexts.enter_context(loading_dynamo_within(patches.suspended))
         contexts.callback(recorder.stop_following)
         recorder.on_write_after_backward = virtual.updated
         contexts.callback(torch.set_autocast_dtype, "cpu", autocast_dtype)

@@ -71,12 +71,18 @@ def install_parameters(patches: Patches, recorder: Recorder) -> None:
 
     def fake_like(data: torch.Tensor) -> torch.Tensor:
         device = data.device if data.is_meta else HOST
-        with recorder.fake_mode, torch._C.DisableTorchFunction(), torch.no_grad():
-            return torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=device)
+        # What `FakeTensorMode` does for this factory, without its way there: a model makes thousands of these.
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+            empty = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device="meta")
+            return FakeTensor(recorder.fake_mode, empty, device)
 
-    def fake_of_class(cls: type, data: torch.Tensor, requires_grad: bool) -> Any:
-        with torch.no_grad():
-            tensor = data.detach()
+    def fake_of_class(cls: type, data: torch.Tensor, requires_grad: bool, is_fresh: bool = False) -> Any:
+        """`is_fresh`: nobody else has this tensor."""
+        if is_fresh:
+            tensor = data
+        else:
+            with torch.no_grad():
+                tensor = data.detach()
         tensor.requires_grad_(requires_grad)
         tensor.__class__ = fake_class(cls)
         return tensor
@@ -88,7 +94,7 @@ def install_parameters(patches: Patches, recorder: Recorder) -> None:
         if data is None:
             data = torch.empty(0)
         if type(data) in (torch.Tensor, nn.Parameter):
-            data = fake_like(data)
+            return fake_of_class(cls, fake_like(data), requires_grad, is_fresh=True)
         if isinstance(data, FakeTensor):
             return fake_of_class(cls, data, requires_grad)
         return make_parameter(cls, data, requires_grad)

@@ -17,6 +17,7 @@ class Patches:
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
         self._undo = contextlib.ExitStack()
+        self._is_suspended = False
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
@@ -29,11 +30,16 @@ class Patches:
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """What was there before is there again, for modules that look at it once, when they are loaded."""
+        if self._is_suspended:
+            yield
+            return
         now = [(owner, name, vars(owner)[name]) for owner, name, _ in self._before]
         self._restore()
+        self._is_suspended = True
         try:
             yield
         finally:
+            self._is_suspended = False
             for owner, name, value in now:
                 setattr(owner, name, value)
 

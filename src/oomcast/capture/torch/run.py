@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -16,6 +19,7 @@ from ..explain import first_sentence, note_stand_in
 from ..growth import grow
 from .inference import run_inference
 from .jobs import layers_of_job, load_job
+from .jobs.equal_children import EqualChildren, RepeatsChildren, stopping_at_equal_children
 from .jobs.tuned import AdapterRefused
 from .machine import VirtualGpu, virtual_gpu
 from .training import run_training
@@ -23,6 +27,8 @@ from .training import run_training
 __all__ = ["capture_here"]
 
 
+_FURTHER = 4
+"""Rounds that the third of three models has more than the first."""
 _MIXED = "got mixed torch.Tensor and DTensor"
 """What DTensor says of an operator that gets a part of a tensor and a whole one."""
 
@@ -41,7 +47,7 @@ def capture_here(spec: Spec) -> Trace:
     if grown is not None:
         return grown
     try:
-        return _captured(spec)
+        return _captured_or_grown(spec)
     except _CompiledCodeFailed as failed:
         reason = str(failed)
     return _captured(spec, eager_because=f"compiled code cannot be followed here ({reason})")
@@ -70,7 +76,45 @@ def _grown(spec: Spec) -> Trace | None:
     return grow(shallow, deeper, layers.further_rounds, layers.period)
 
 
-def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) -> Trace:
+def _captured_or_grown(spec: Spec) -> Trace:
+    """The whole job, unless its model turns out to be of children that repeat as soon as it is built."""
+    job = spec.workload.job
+    if job.kind not in (JobKind.FILE, JobKind.OBJECT) or spec.workload.phase is not JobPhase.TRAINING:
+        return _captured(spec)
+    drawn = torch.get_rng_state()
+    try:
+        return _captured(spec, build=lambda model: stopping_at_equal_children(model, spec.workload))
+    except RepeatsChildren as found:
+        children = found.children
+    grown = _grown_from_children(spec, children, drawn)
+    torch.set_rng_state(drawn)
+    return grown if grown is not None else _captured(spec)
+
+
+def _grown_from_children(spec: Spec, children: EqualChildren, drawn: torch.Tensor) -> Trace | None:
+    """From models of three depths: what the job does with its model is not known, so the third one must be as the two
+    others foretell."""
+    traces = []
+    for more in (0, 1, _FURTHER):
+        torch.set_rng_state(drawn)
+        try:
+            build = partial(children.model, children.shallow + more)
+            traces.append(_captured(spec, build=lambda _, build=build: build))  # type: ignore[misc]
+        except Exception:  # such as a job that asks for a layer which the shallow model does not have
+            return None
+    shallow, deeper, third = traces
+    if grow(shallow, deeper, _FURTHER - 1, children.period) != third:
+        return None
+    return grow(shallow, deeper, children.rounds - children.shallow - 1, children.period)
+
+
+def _captured(
+    spec: Spec,
+    eager_because: str = "",
+    layers: int | None = None,
+    build: Callable[[Callable[[], Any]], Callable[[], Any]] | None = None,
+) -> Trace:
+    """`build`: what to call in the place of the job's `model()`, given that."""
     workload, machines = spec.workload, spec.place.machines
     with warnings.catch_warnings(), contextlib.ExitStack() as contexts:
         warnings.simplefilter("ignore")
@@ -87,7 +131,10 @@ def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) ->
             ledger, values = virtual.ledger, virtual.recorder.values
             spread = Spread(workload.parallel, world, workload.precision, ledger.assume, values.know, ledger.put_off)
         if workload.phase is JobPhase.TRAINING:
-            run_training(virtual, load_job(workload, layers), workload, spread)
+            job = load_job(workload, layers)
+            if build is not None:
+                job = dataclasses.replace(job, model=build(job.model))
+            run_training(virtual, job, workload, spread)
         elif spread is not None:
             raise BadInput(f"--phase {workload.phase.value} is followed on one GPU only; leave --parallel out.")
         else:
@@ -103,6 +150,8 @@ def _captured(spec: Spec, eager_because: str = "", layers: int | None = None) ->
 def _telling_why_it_failed(virtual: VirtualGpu) -> Iterator[None]:
     try:
         yield
+    except RepeatsChildren:
+        raise
     except AdapterRefused as refused:
         if virtual.ledger.reads_data:  # some methods choose the sizes of what they train by the weights themselves
             raise CaptureFailed(

@@ -85,14 +85,18 @@ class Cudnn:
         with self._lock:
             self._started()
 
-    def ask(self, gpu: Gpu, query: Query, *, tf32: bool = True) -> Answer | None:
+    def ask(self, gpu: Gpu, query: Query, *, tf32: bool = True, deterministic: bool = False) -> Answer | None:
         """What the plans of this convolution take on that GPU; None if cuDNN has no plan or cannot answer."""
         tf32 = tf32 or query.dtype != "float32"
-        device = gpu.cudnn_properties()
-        key = key_of(self.version, device, tf32, query)
+        question = {"device": gpu.cudnn_properties(), "tf32": tf32, "query": query}
+        parts: list[object] = [self.version, *question.values()]
+        if deterministic:
+            question["deterministic"] = True
+            parts.append("deterministic")
+        key = key_of(*parts)
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._cached(key) or self._asked(key, device, tf32, query)
+                self._known[key] = self._cached(key) or self._asked(key, question)
             return self._known[key]
 
     def close(self) -> None:
@@ -106,11 +110,11 @@ class Cudnn:
         kept = self._cache.get(key) if self._cache is not None else None
         return Answer(tuple(kept[1:]), kept[0]) if kept is not None and len(kept) > 1 else None
 
-    def _asked(self, key: str, device: dict[str, Any], tf32: bool, query: Query) -> Answer | None:
+    def _asked(self, key: str, question: dict[str, Any]) -> Answer | None:
         if self._crashes >= MOST_CRASHES:
             return None
         worker = self._started()
-        reply = worker.ask({"device": device, "tf32": tf32, "query": query})
+        reply = worker.ask(question)
         if reply is None:  # it crashed or hangs on this one; the next question gets a fresh process
             worker.stop()
             self._worker = None

@@ -29,7 +29,7 @@ DATA_TYPE, INT64, FLOAT, MODE, HEUR_MODE, NOTE, DESCRIPTOR, CHAR = 1, 3, 4, 7, 8
 # cudnnBackendHeurMode_t: torch asks INSTANT first, FALLBACK if nothing of it runs
 INSTANT, FALLBACK = 0, 2
 # cudnnBackendNumericalNote_t
-TENSOR_CORE, DOWN_CONVERT_INPUTS = 0, 1
+TENSOR_CORE, DOWN_CONVERT_INPUTS, NONDETERMINISTIC = 0, 1, 4
 # cudnnDataType_t
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # The operation's descriptor and its attributes: alpha, beta, convolution, w, x, y
@@ -62,13 +62,13 @@ class Library:
         self.version = int(self._c.cudnnGetVersion())
         self._devices: dict[str, ctypes.c_void_p] = {}
 
-    def plans(self, device: str, tf32: bool, query: Query) -> tuple[list[int], int]:
+    def plans(self, device: str, tf32: bool, query: Query, deterministic: bool = False) -> tuple[list[int], int]:
         """Workspaces in the order in which torch tries the plans, each smaller than those before, and the largest.
 
         `device` is JSON text. Raises LibraryError if there is no plan.
         """
         for mode in (INSTANT, FALLBACK):
-            sizes = list(self._sizes(device, tf32, query, mode, 0))
+            sizes = list(self._sizes(device, tf32, query, mode, 0, deterministic))
             if sizes:
                 smaller = [size for i, size in enumerate(sizes) if i == 0 or size < min(sizes[:i])]
                 return smaller, max(sizes)
@@ -81,7 +81,9 @@ class Library:
                 return size
         raise LibraryError("there is no plan")
 
-    def _sizes(self, device: str, tf32: bool, query: Query, mode: int, count: int) -> Iterator[int]:
+    def _sizes(
+        self, device: str, tf32: bool, query: Query, mode: int, count: int, deterministic: bool = False
+    ) -> Iterator[int]:
         """The workspaces of the first `count` plans (0: of all), those that torch would not run left out.
 
         A plan is not built for it: its configuration knows its workspace, and the engines that are compiled when a
@@ -98,16 +100,22 @@ class Library:
             wanted = min(count or total, total)
             configs = [made.new(ENGINE_CONFIG) for _ in range(wanted)]
             for config in configs[: heuristic.get_descriptors(202, configs)]:
-                if query.dtype in ("float32", "float64") and self._is_unwanted(made, config, tf32):
+                is_wide = query.dtype in ("float32", "float64")
+                if (is_wide or deterministic) and self._is_unwanted(made, config, is_wide, tf32, deterministic):
                     continue
                 yield config.get_int64(303)
 
-    def _is_unwanted(self, made: _Descriptors, config: _Descriptor, tf32: bool) -> bool:
-        """torch never rounds fp32 operands to half, and uses TF32 only where allowed."""
+    def _is_unwanted(
+        self, made: _Descriptors, config: _Descriptor, is_wide: bool, tf32: bool, deterministic: bool
+    ) -> bool:
+        """torch never rounds fp32 operands to half, uses TF32 only where allowed, and leaves engines out whose sums
+        come in no fixed order, where a job asks for that (`filterEngineConfigs` in its cudnn/Conv_v8.cpp)."""
         engine = made.new(ENGINE)
         config.get_descriptors(300, [engine])
         notes = engine.get_ints(1303, NOTE, 16)
-        return DOWN_CONVERT_INPUTS in notes or (not tf32 and TENSOR_CORE in notes)
+        if deterministic and NONDETERMINISTIC in notes:
+            return True
+        return is_wide and (DOWN_CONVERT_INPUTS in notes or (not tf32 and TENSOR_CORE in notes))
 
     def _graph(self, made: _Descriptors, query: Query) -> ctypes.c_void_p:
         kind, (alpha, beta, convolution, *operands) = OPERATIONS[query.kind]

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from ...devices import Gpu
 from ...trace import KernelCall, Phase
 from ..workspace import NOTHING, DeviceFacts, Rule, Transient
-from .ask import Answer, CudnnUnavailable, shared_cudnn
+from .ask import Answer, Cudnn, CudnnUnavailable, shared_cudnn
 from .benchmark import TRIAL
 from .query import KINDS, Query, native_columns, query_of, takes_cudnn
 from .table import generation_table, shipped_table
@@ -57,6 +57,7 @@ def convolution_rules(
     *,
     allow_tf32: bool = True,
     benchmark: bool = False,
+    deterministic: bool = False,
     source: Source = "auto",
 ) -> ConvolutionRules:
     """The rules for `conv_fprop`, `conv_dgrad` and `conv_wgrad` on that GPU.
@@ -67,8 +68,9 @@ def convolution_rules(
 
     `source` says who is asked: the installed `cudnn`, the `table` that ships with oomcast, `none` (convolutions are
     then counted as kernels without a rule), or `auto`: cuDNN if it is installed, else the table. With "cudnn",
-    CudnnUnavailable is raised where it is not. `benchmark` is `torch.backends.cudnn.benchmark`; its trial runs are in
-    the trace once `with_benchmark` has put them there.
+    CudnnUnavailable is raised where it is not. `deterministic`: the job wants no kernels whose results may differ from
+    run to run; only cuDNN itself knows which these are. `benchmark` is `torch.backends.cudnn.benchmark`; its trial runs
+    are in the trace once `with_benchmark` has put them there.
     """
     answering: list[_Answering] = []
     note = ""
@@ -84,7 +86,9 @@ def convolution_rules(
             note = str(problem)
     if source in ("auto", "table"):
         answering.append(shipped_table())
-    return ConvolutionRules(gpu, stack_cudnn_version, allow_tf32, benchmark, tuple(answering), note)
+    return ConvolutionRules(
+        gpu, stack_cudnn_version, allow_tf32, benchmark, tuple(answering), note, deterministic=deterministic
+    )
 
 
 def runs_in_place(query: Query) -> bool:
@@ -155,6 +159,7 @@ class ConvolutionRules(Mapping[str, Rule]):
         benchmark: bool,
         answering: tuple[_Answering, ...],
         note: str = "",
+        deterministic: bool = False,
     ) -> None:
         self.gpu = gpu
         self.benchmark = benchmark
@@ -163,6 +168,8 @@ class ConvolutionRules(Mapping[str, Rule]):
         self._stack_cudnn = stack_cudnn
         self._tf32 = tf32
         self._answering = answering
+        self._deterministic = deterministic
+        self._cudnn = next((source for source in answering if isinstance(source, Cudnn)), None)
         self._answered: Counter[str] = Counter()
         self._rules: dict[str, Rule] = dict.fromkeys(KINDS, self._rule) if answering else {}
 
@@ -179,6 +186,10 @@ class ConvolutionRules(Mapping[str, Rule]):
         """Who answered, for an estimate's provenance: "cudnn 9.20", "table (cudnn 9.20)", both joined, or "none"."""
         names = sorted(self._answered) or [source.name for source in self._answering if source.is_general][:1]
         return ", ".join(names) or "none"
+
+    @property
+    def knows_deterministic_kernels(self) -> bool:
+        return self._cudnn is not None
 
     def answered(self) -> dict[str, int]:
         """Source → how many calls it answered."""
@@ -201,11 +212,22 @@ class ConvolutionRules(Mapping[str, Rule]):
         if converted := converted_gradient(query, self._stack_cudnn, ITEMSIZE.get(query.dtype, 4)):
             return Transient((converted, 0))
         for source in self._answering:
-            answer = source.ask(self.gpu, query, tf32=self._tf32)
+            answer, name = source.ask(self.gpu, query, tf32=self._tf32), source.name
+            if self._deterministic and (other := self._if_deterministic(query)) is not None:
+                answer, name = other
             if answer is not None:
-                self._answered[source.name] += 1
+                self._answered[name] += 1
                 return _trial(answer) if attributes.get(TRIAL) else Transient(answer.plans)
         return None
+
+    def _if_deterministic(self, query: Query) -> tuple[Answer, str] | None:
+        """cuDNN's answer without the kernels that a deterministic job cannot have, where these would be among its
+        plans; else what the others say of all kernels holds for such a job, too."""
+        if self._cudnn is None:
+            return None
+        of_all = self._cudnn.ask(self.gpu, query, tf32=self._tf32)
+        answer = self._cudnn.ask(self.gpu, query, tf32=self._tf32, deterministic=True)
+        return None if answer is None or answer == of_all else (answer, self._cudnn.name)
 
 
 def _trial(answer: Answer) -> Transient:

@@ -1,7 +1,8 @@
 """The process that has cuDNN loaded: questions come in as lines of JSON, answers go out the same way.
 
 The first line out says which cuDNN this is, or why there is none: {"version": 92000} or {"error": "..."}.
-A question is {"device": {...}, "tf32": true, "query": [...]}, its answer {"plans": [...], "largest": n} or an error.
+A question is {"device": {...}, "tf32": true, "query": [...]}, perhaps with "deterministic": true; its answer
+{"plans": [...], "largest": n} or an error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            plans, largest = library.plans(json.dumps(asked["device"]), asked["tf32"], query_from(asked["query"]))
+            query, deterministic = query_from(asked["query"]), asked.get("deterministic", False)
+            plans, largest = library.plans(json.dumps(asked["device"]), asked["tf32"], query, deterministic)
         except LibraryError as problem:
             answer({"error": str(problem)})
         else:

@@ -21,7 +21,7 @@ from oomcast.spec import DataParallel, JobPhase, Parallel, Workload
 
 from ..blocks import repeated_blocks
 
-__all__ = ["EqualLayers", "equal_blocks", "equal_layers", "with_layers"]
+__all__ = ["EqualLayers", "attributes_of", "equal_blocks", "equal_layers", "treats_layers_alike", "with_layers"]
 
 _ROUNDS = 4
 """Of the layers that repeat, in the shallower model. What may differ at the ends of loops, and rounds that agree."""
@@ -56,7 +56,7 @@ class EqualLayers(NamedTuple):
 def equal_layers(model_class: Any, config: Any, workload: Workload) -> EqualLayers | None:
     """None where layers differ, or where the workload treats them differently."""
     total = getattr(config, "num_hidden_layers", None)
-    if not isinstance(total, int) or not _treats_layers_alike(workload):
+    if not isinstance(total, int) or not treats_layers_alike(workload):
         return None
     try:
         kinds = _kinds(model_class, config, total)
@@ -73,14 +73,14 @@ def equal_layers(model_class: Any, config: Any, workload: Workload) -> EqualLaye
 
 def equal_blocks(build: Callable[[], nn.Module], workload: Workload) -> EqualLayers | None:
     """The same for a model of the zoo: its repeated blocks, where they stand in one list."""
-    if not _treats_layers_alike(workload):
+    if not treats_layers_alike(workload):
         return None
     with torch.device("meta"):
         model = build()
     blocks = repeated_blocks(model)
     if not any(len(blocks) > 0 and list(parent.children()) == blocks for parent in model.modules()):
         return None
-    return _depths([tuple(_attributes(block)) for block in blocks], workload.parallel)
+    return _depths([tuple(attributes_of(block)) for block in blocks], workload.parallel)
 
 
 def with_layers(config: Any, layers: int) -> Any:
@@ -94,7 +94,8 @@ def with_layers(config: Any, layers: int) -> Any:
     return shallow
 
 
-def _treats_layers_alike(workload: Workload) -> bool:
+def treats_layers_alike(workload: Workload) -> bool:
+    """Whether nothing that was asked for means single layers, or makes each of them another."""
     if workload.phase is not JobPhase.TRAINING or workload.compile is not None or workload.blocks is not None:
         return False
     if workload.parallel is not None and workload.parallel.data not in _LAYER_BY_LAYER:
@@ -152,7 +153,7 @@ def _kinds(model_class: Any, config: Any, total: int) -> list[Any] | None:
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == total]
     if len(lists) != 1 or _names_single_layers(config, total):
         return None
-    described = [dict(_attributes(layer)) for layer in lists[0]]
+    described = [dict(attributes_of(layer)) for layer in lists[0]]
     numbered = {
         key
         for key, value in described[0].items()
@@ -168,7 +169,8 @@ def _kinds(model_class: Any, config: Any, total: int) -> list[Any] | None:
     ]
 
 
-def _attributes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
+def attributes_of(layer: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a layer is made of: classes, plain attributes, the forms of its tensors."""
     for path, module in layer.named_modules():
         yield f"{path}:", type(module).__qualname__
         for name, value in vars(module).items():

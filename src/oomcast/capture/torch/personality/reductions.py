@@ -102,13 +102,14 @@ def _loops(tensor: torch.Tensor, dims: Any) -> tuple[list[tuple[int, int]], list
     reduced = {dim % count for dim in chosen} if count else set()
     groups: list[list[tuple[int, int]]] = [[], []]
     places: list[list[int]] = [[], []]
+    extents, strides = tuple(tensor.shape), tensor.stride()
     for dim in range(count):
-        if tensor.shape[dim] != 1:
+        if extents[dim] != 1:
             places[dim not in reduced].append(dim)
     for group, members in zip(groups, places, strict=True):
         # Of equal strides the last dimension comes first, hence the reversal.
-        for dim in sorted(reversed(members), key=lambda d: tensor.stride(d)):  # noqa: C414
-            extent, stride = tensor.shape[dim], tensor.stride(dim)
+        for dim in sorted(reversed(members), key=lambda d: strides[d]):  # noqa: C414
+            extent, stride = extents[dim], strides[dim]
             # The output is laid out in the order of dimensions, so loops of outputs fuse only where that agrees too.
             if group and group[-1][0] * group[-1][1] == stride:
                 group[-1] = (group[-1][0] * extent, group[-1][1])
