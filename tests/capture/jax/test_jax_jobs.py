@@ -187,7 +187,7 @@ def test_a_step_needs_what_xla_plans_for_it() -> None:
 
     batch = jax.ShapeDtypeStruct((64, 32, 32, 3), "float32"), jax.ShapeDtypeStruct((64,), "int32")
     for donate in (False, True):
-        figures = figures_of_step(Net(), batch, donate=donate)
+        figures = figures_of_step(Net, batch, donate=donate)
         assert figures["temporaries"] > 4 * MiB
         assert figures["estimated"] == pytest.approx(figures["measured"], rel=0.03)
 
