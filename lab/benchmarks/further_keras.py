@@ -212,9 +212,7 @@ MODELS: dict[str, Example] = {
     "convnext-tiny": application("ConvNeXtTiny"),
     "vision-transformer": Example(vision_transformer, Form((128, 128, 3)), _CLASS, (2, 8, 16)),
     "causal-lm": Example(causal_language_model, Form((128,), "int32"), Form((128,), "int32"), (2, 8, 16)),
-    "translator": Example(
-        translator, (Form((40,), "int32"), Form((40,), "int32")), Form((40,), "int32"), (4, 16, 64)
-    ),
+    "translator": Example(translator, (Form((40,), "int32"), Form((40,), "int32")), Form((40,), "int32"), (4, 16, 64)),
     "bidirectional-lstm": Example(bidirectional_lstm, Form((200,), "int32"), _CHANCE, (4, 16, 64)),
     "text-cnn": Example(text_cnn, Form((400,), "int32"), _CHANCE, (4, 32, 128)),
     "wavenet": Example(wavenet, Form((2048, 1)), Form((2048,), "int32"), (1, 4, 8)),

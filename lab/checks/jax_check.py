@@ -32,7 +32,9 @@ class NamedJob:
     def batch(batch_size: int) -> None: ...
 
 
-def figures_of_step(build: Callable[[], Any], batch: Any, *, optimizer: str = "adam", donate: bool = False) -> dict[str, Any]:
+def figures_of_step(
+    build: Callable[[], Any], batch: Any, *, optimizer: str = "adam", donate: bool = False
+) -> dict[str, Any]:
     """`estimated` and `measured`: bytes of arguments, results and temporaries of one compiled step.
 
     `build` makes what a job's `model()` returns; `batch` is (x, y) of `ShapeDtypeStruct`s.
