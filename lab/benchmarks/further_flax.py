@@ -113,7 +113,7 @@ def convnext(nn: Any, x: Any) -> Any:
 def _scale(nn: Any, width: int, name: str) -> Any:
     import jax
 
-    class Scale(nn.Module):  # type: ignore[misc]
+    class Scale(nn.Module):
         @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self) -> Any:
             return self.param("gamma", lambda key: jax.numpy.full((width,), 1e-6))
@@ -235,7 +235,7 @@ def _llama_layer(nn: Any) -> Any:
         left, right = jnp.split(x, 2, -1)
         return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
 
-    class Layer(nn.Module):  # type: ignore[misc]
+    class Layer(nn.Module):
         @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any, _: Any) -> Any:
             batch, length, width = x.shape
@@ -330,7 +330,7 @@ def mixture_of_experts(nn: Any, tokens: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    class Experts(nn.Module):  # type: ignore[misc]
+    class Experts(nn.Module):
         @nn.compact  # type: ignore[untyped-decorator]
         def __call__(self, x: Any) -> Any:
             batch, length, width = x.shape
@@ -416,14 +416,11 @@ def equinox_cnn() -> Any:
     class Net(eqx.Module):
         layers: list[Any]
 
-        def __call__(self, x: Any) -> Any:
-            def one(x: Any) -> Any:
-                x = x.transpose(2, 0, 1)
-                for layer in self.layers:
-                    x = layer(x)
-                return x
-
-            return jax.vmap(one)(x)
+        def __call__(self, x: Any) -> Any:  # of one sample, as Equinox has it
+            x = x.transpose(2, 0, 1)
+            for layer in self.layers:
+                x = layer(x)
+            return x
 
     return Net(
         [

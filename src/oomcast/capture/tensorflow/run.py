@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import platform
 import warnings
@@ -132,7 +133,7 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
                 )
                 return record.trace(versions, workload.as_dict())
             building.notes.append(f"{_NOT_COMPILED}: {planned.reason}")
-        return follow(
+        trace = follow(
             step,
             workload.steps,
             on_gpu=on_gpu,
@@ -140,6 +141,7 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
             workload=workload.as_dict(),
             assumptions=[*assumptions, *building.notes],
         )
+        return dataclasses.replace(trace, plan_is_modelled=compiles)
 
 
 _REPLICAS = (

@@ -88,21 +88,22 @@ def compile_in(
 
 def what_was_told(sums: Any, program: str, folder: Path) -> Compiled:
     """`sums` are XLA's `CompiledMemoryStats`; the folder has its reports of the program, and of small ones beside."""
-    texts = {}
+    buffers = lives = ""
     # Small programs are of constants and random keys.
     found = sorted(folder.glob("*-buffer-assignment.txt"), key=lambda path: path.stat().st_size)
     if found:
-        lives = folder / f"{found[-1].name.removesuffix('buffer-assignment.txt')}live-range.txt"
-        texts["buffers"] = found[-1].read_text(encoding="utf-8", errors="replace")
-        if lives.exists():
-            texts["lives"] = lives.read_text(encoding="utf-8", errors="replace")
+        ranges = folder / f"{found[-1].name.removesuffix('buffer-assignment.txt')}live-range.txt"
+        buffers = found[-1].read_text(encoding="utf-8", errors="replace")
+        if ranges.exists():
+            lives = ranges.read_text(encoding="utf-8", errors="replace")
     return Compiled(
         arguments=sums.argument_size_in_bytes,
         temporaries=sums.temp_size_in_bytes,
         results=sums.output_size_in_bytes,
         aliased=sums.alias_size_in_bytes,
         program=program,
-        **texts,
+        buffers=buffers,
+        lives=lives,
     )
 
 
