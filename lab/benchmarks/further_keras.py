@@ -21,13 +21,26 @@ def application(name: str, size: int = 224, **options: Any) -> Example:
     return Example(build, Form((size, size, 3)), Form((), "int32"), (1, 2, 4))
 
 
+def _placed(x: Any) -> Any:
+    """With a vector for each place added, as a layer of one's own does it."""
+    import keras
+
+    class Places(keras.layers.Layer):  # type: ignore[misc]
+        def build(self, shape: Any) -> None:
+            self.table = self.add_weight(shape=shape[1:], initializer="uniform")
+
+        def call(self, x: Any) -> Any:
+            return x + self.table
+
+    return Places()(x)
+
+
 def vision_transformer(size: int = 128, patch: int = 16, width: int = 192, depth: int = 8) -> Any:
-    from keras import Input, Model, layers, ops
+    from keras import Input, Model, layers
 
     image = Input((size, size, 3))
     x = layers.Conv2D(width, patch, strides=patch)(image)
-    x = layers.Reshape((-1, width))(x)
-    x = x + layers.Embedding(x.shape[1], width)(ops.arange(x.shape[1]))
+    x = _placed(layers.Reshape((-1, width))(x))
     for _ in range(depth):
         normed = layers.LayerNormalization(epsilon=1e-6)(x)
         x = layers.Add()([layers.MultiHeadAttention(4, width // 4, dropout=0.1)(normed, normed), x])
@@ -38,10 +51,10 @@ def vision_transformer(size: int = 128, patch: int = 16, width: int = 192, depth
 
 
 def causal_language_model(words: int = 8_000, length: int = 128, width: int = 256, depth: int = 6) -> Any:
-    from keras import Input, Model, layers, ops
+    from keras import Input, Model, layers
 
     tokens = Input((length,), dtype="int32")
-    x = layers.Embedding(words, width)(tokens) + layers.Embedding(length, width)(ops.arange(length))
+    x = _placed(layers.Embedding(words, width)(tokens))
     for _ in range(depth):
         normed = layers.LayerNormalization()(x)
         x = x + layers.MultiHeadAttention(8, width // 8)(normed, normed, use_causal_mask=True)
