@@ -25,7 +25,7 @@ def _placed(x: Any) -> Any:
     """With a vector for each place added, as a layer of one's own does it."""
     import keras
 
-    class Places(keras.layers.Layer):  # type: ignore[misc]
+    class Places(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.table = self.add_weight(shape=shape[1:], initializer="uniform")
 
