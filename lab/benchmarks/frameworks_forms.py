@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMS"]
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FORMS", "Example", "Form"]
 
 FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     **dict.fromkeys(("vgg16", "resnet50", "mobilenet-v2"), ((224, 224, 3), ())),
@@ -17,3 +21,29 @@ FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "separable-cnn": ((96, 96, 3), ()),
 }
 """One sample and its label."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of one sample, or of its label."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model of the further ones, with what it is fed."""
+
+    build: Callable[[], Any]
+    x: Form | tuple[Form, ...]
+    y: Form
+    batches: tuple[int, ...]
+
+    def fed(self, make: Callable[[tuple[int, ...], str], Any], batch_size: int) -> tuple[Any, Any]:
+        """(x, y), each made by `make(shape, dtype)`."""
+
+        def made(form: Form) -> Any:
+            return make((batch_size, *form.shape), form.dtype)
+
+        return (tuple(map(made, self.x)) if isinstance(self.x, tuple) else made(self.x)), made(self.y)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .frameworks_forms import FORMS
+from .further_flax import MODELS as FURTHER
 
 VOCABULARY = 10_000
 
@@ -218,13 +219,16 @@ def measure(name: str, batch_size: int) -> dict[str, Any]:
 
     os.environ["XLA_FLAGS"] = XLA_FLAGS
 
-    return {"model": name, "batch_size": batch_size, **figures_of_step(MODELS[name][0](), batch(name, batch_size))}
+    build = FURTHER[name].build if name in FURTHER else MODELS[name][0]
+    return {"model": name, "batch_size": batch_size, **figures_of_step(build, batch(name, batch_size))}
 
 
 def batch(name: str, batch_size: int) -> Any:
     """Shapes only."""
     import jax
 
+    if name in FURTHER:
+        return FURTHER[name].fed(jax.ShapeDtypeStruct, batch_size)
     sample, labels = FORMS[name]
     kind = "int32" if sample == labels else "float32"
     return (

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .frameworks_forms import FORMS
+from .frameworks_forms import FORMS, Example, Form
+from .further_keras import MODELS as FURTHER
 
 VOCABULARY = 10_000
 
@@ -150,17 +151,26 @@ def measure(name: str, batch_size: int) -> dict[str, Any]:
 
     from ..checks.tensorflow_check import figures_of_step
 
-    build, _ = MODELS[name]
+    example = FURTHER[name] if name in FURTHER else _example(name)
 
     def compiled() -> Any:
-        model = build()
-        model.compile(optimizer=keras.optimizers.Adam(), loss="sparse_categorical_crossentropy", jit_compile=False)
+        model = example.build()
+        model.compile(optimizer=keras.optimizers.Adam(), loss=_loss(example.y), jit_compile=False)
         return model
 
+    return {"model": name, "batch_size": batch_size, **figures_of_step(compiled, example.fed(numpy.zeros, batch_size))}
+
+
+def _example(name: str) -> Example:
     sample, labels = FORMS[name]
-    x = numpy.zeros((batch_size, *sample), "int32" if sample == labels else "float32")
-    y = numpy.zeros((batch_size, *labels), "int32")
-    return {"model": name, "batch_size": batch_size, **figures_of_step(compiled, (x, y))}
+    build, batches = MODELS[name]
+    return Example(build, Form(sample, "int32" if sample == labels else "float32"), Form(labels, "int32"), batches)
+
+
+def _loss(labels: Form) -> str:
+    if labels.dtype == "int32":
+        return "sparse_categorical_crossentropy"
+    return "binary_crossentropy" if labels.shape == (1,) else "mean_squared_error"
 
 
 def _image_classifier(name: str, size: int) -> Any:

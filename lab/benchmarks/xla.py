@@ -8,13 +8,16 @@ answers where XLA's compiler is not installed. Exit code 1 if a figure differs b
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from .frameworks_forms import Example
 from .frameworks_jax import MODELS, batch
+from .further_flax import MODELS as FURTHER
 from .report import Bar, Outcome, as_mib, console, print_outcome
 
 GPU = "a100-40gb"
@@ -32,6 +35,8 @@ class Case:
     donate: bool = False
     columns: int = 1
     """Over how many GPUs the columns of matrices are divided."""
+    by_shard_map: bool = False
+    """Whether the loss itself says what each GPU computes and what they exchange."""
 
 
 def cases() -> Iterator[Case]:
@@ -54,6 +59,12 @@ def cases() -> Iterator[Case]:
     for devices, columns in ((2, 2), (4, 2), (8, 4)):
         name = f"mlp × 1024 on {devices}, columns over {columns}"
         yield Case(name, MODELS["mlp"][0], _given("mlp", 1024), devices, columns=columns)
+    for devices in (2, 8):
+        name = f"mlp × 1024 on {devices}, by shard_map"
+        yield Case(name, MODELS["mlp"][0], _given("mlp", 1024), devices, by_shard_map=True)
+    for name, example in FURTHER.items():
+        given = functools.partial(_fed, example, example.batches[1])
+        yield Case(f"{name} × {example.batches[1]}", example.build, given)
 
 
 def main() -> int:
@@ -96,7 +107,7 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
     from oomcast.capture.jax.run import modelled
     from oomcast.capture.jax.step import job_step
     from oomcast.capture.job_files import JobFunctions
-    from oomcast.capture.xla.plan import NotAsked
+    from oomcast.capture.xla.plan import BY_LIBRARY, NotAsked
     from oomcast.capture.xla.schedule import play
     from oomcast.capture.xla.target import mesh_devices
     from oomcast.devices import find_gpu
@@ -123,13 +134,14 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
 
     shardings = None
     given = case.given()
-    if case.columns > 1:
+    if case.columns > 1 or case.by_shard_map:
         given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=parts), given)
 
         def shardings(params: Any) -> Any:
             return jax.tree.map(lambda leaf: place(leaf, Category.PARAMETER), params)
 
-    job = JobFunctions(case.model, lambda: given, None, None, case.donate, shardings)
+    loss = _loss_by_shard_map(mesh) if case.by_shard_map else None
+    job = JobFunctions(case.model, lambda: given, loss, None, case.donate, shardings)
     workload = Workload.create(NamedJob, **{"optimizer": "adam", "steps": 1, **case.options})
     step = job_step(job, given, workload)
     told = ask_xla(step, gpu, case.devices)
@@ -141,7 +153,8 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
         )
         for tree, kind in zip(step.arguments, step.categories, strict=True)
     )
-    stats = step.function.lower(*arguments).compile().memory_analysis()
+    options = {"xla_gpu_enable_triton_gemm": False} if BY_LIBRARY in told.notes else None
+    stats = step.function.lower(*arguments).compile(compiler_options=options).memory_analysis()
     own = stats.argument_size_in_bytes + stats.output_size_in_bytes + stats.temp_size_in_bytes
     own += told.schedule.constants - stats.alias_size_in_bytes
     by_model = peak_of(play(modelled(step, on_gpu=True)[0], 1).trace()) if case.devices == 1 else None
@@ -150,6 +163,29 @@ def _figures(case: Case, device: str) -> tuple[int, int, int | None]:
 
 def _given(name: str, batch_size: int) -> Callable[[], Any]:
     return lambda: batch(name, batch_size)
+
+
+def _fed(example: Example, batch_size: int) -> Any:
+    import jax
+
+    return example.fed(jax.ShapeDtypeStruct, batch_size)
+
+
+def _loss_by_shard_map(mesh: Any) -> Callable[[Any, Any], Any]:
+    """Of the network `mlp`: each GPU computes the loss of its rows, and the mean is taken over all."""
+    import jax
+    import optax
+    from jax.sharding import PartitionSpec
+
+    model = MODELS["mlp"][0]()
+
+    def of_one(params: Any, x: Any, y: Any) -> Any:
+        output = model.apply(params, x, rngs={"dropout": jax.random.key(0)})
+        return jax.lax.pmean(optax.softmax_cross_entropy_with_integer_labels(output, y).mean(), "data")
+
+    rows = PartitionSpec("data")
+    each = jax.shard_map(of_one, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=PartitionSpec())
+    return lambda params, batch: each(params, *batch)
 
 
 def _rows(batch_size: int, length: int, width: int) -> Any:

@@ -7,6 +7,7 @@ all kernels itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from oomcast.capture.jax.run import follow
@@ -31,13 +32,15 @@ class NamedJob:
     def batch(batch_size: int) -> None: ...
 
 
-def figures_of_step(model: Any, batch: Any, *, optimizer: str = "adam", donate: bool = False) -> dict[str, Any]:
+def figures_of_step(
+    build: Callable[[], Any], batch: Any, *, optimizer: str = "adam", donate: bool = False
+) -> dict[str, Any]:
     """`estimated` and `measured`: bytes of arguments, results and temporaries of one compiled step.
 
-    `batch` is (x, y) of `ShapeDtypeStruct`s.
+    `build` makes what a job's `model()` returns; `batch` is (x, y) of `ShapeDtypeStruct`s.
     """
     workload = Workload.create(NamedJob, optimizer=optimizer, steps=1)
-    job = JobFunctions(lambda: model, lambda: batch, None, None, donate)
+    job = JobFunctions(build, lambda: batch, None, None, donate)
     step = job_step(job, batch, workload)
     trace = follow(step, 1, on_gpu=False, versions={}, workload={})
     told = step.function.lower(*step.arguments).compile().memory_analysis()

@@ -131,7 +131,8 @@ def _told(event: Any, stats: Any) -> dict[str, Any]:
 
 def _change(time: int, sign: int, told: dict[str, Any]) -> Change:
     operator = str(told.get("tf_op", ""))
-    # A variable that is copied before it is changed goes on to live in its temporary; so do a list's elements.
-    lives_on = any(kind in operator for kind in ("Assign", "TensorList"))
+    # A variable that is copied before it is changed goes on to live in its temporary; so do a list's elements, and what
+    # an Einsum computes: its kernel, the same on a GPU, hands a temporary on as its output.
+    lives_on = any(kind in operator for kind in ("Assign", "TensorList", "Einsum"))
     scratch = told.get("region_type") == "temp" and not lives_on
     return Change(time, sign * int(told["requested_bytes"]), int(told["addr"]), operator, sign > 0 and scratch)

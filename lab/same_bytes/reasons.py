@@ -138,7 +138,17 @@ def _dropped_model(leaf: Leaf) -> bool:
     return leaf.job.kind == "script" and bool(told) and (lower or (counter == "free" and leaf.after > leaf.before))
 
 
+def _of_recurrent_layers(leaf: Leaf) -> bool:
+    """The operators of a sweep that are recurrent layers, where they are made; and jobs of nothing else."""
+    if leaf.job.kind == "sweep":
+        return leaf.path.startswith(("operator_19.", "operator_20.", "operator_21.")) and "phase_peaks" in leaf.path
+    return leaf.job.job in ("zoo:lstm-lm", "file:recurrent.py")
+
+
 REASONS: tuple[Reason, ...] = (
+    Reason(
+        "the weights of recurrent layers come into one buffer; torch's builds for CPUs left them", _of_recurrent_layers
+    ),
     Reason("advise offers compiling and offloaded activations", _remedies_offered),
     Reason("a model that the job drops is free from then on; it was kept", _dropped_model),
     Reason("outside of what was learnt, P(OOM) widens as the bound does", _risk_of_a_classifier),

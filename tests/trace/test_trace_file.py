@@ -79,6 +79,7 @@ def traces(draw: st.DrawFn) -> Trace:
         tuple(draw(st.lists(names, max_size=2))),
         draw(st.dictionaries(names, names)),
         draw(json_data),
+        plan_is_modelled=draw(st.booleans()),
     )
 
 

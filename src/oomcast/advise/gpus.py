@@ -186,7 +186,7 @@ class _Ranking:
         assert trace is not None
         estimate = estimate_trace(trace, self.target.on(gpu))
         basis = estimate.interval_basis
-        self._spreads[gpu.name] = 1.0 if basis is None else basis.spread
+        self._spreads[gpu.name] = 1.0 if basis is None else basis.of_the_job
         return GpuChoice(
             gpu=gpu,
             device_total=estimate.device_total,

@@ -73,10 +73,17 @@ class IntervalBasis:
     """How many times wider than that it was made, since the runs are of other makers' cards."""
     doubt: Doubt | None = None
     """What of this job drives its error; None for allocators of which no run was measured."""
+    unasked_compiler: float = 1.0
+    """How many times wider it was made, since the compiler that plans the job's memory was not asked."""
+
+    @property
+    def of_the_job(self) -> float:
+        """How many times as wide as for the job in the middle, on whichever card it runs."""
+        return self.spread * self.unasked_compiler
 
     @property
     def interval(self) -> Interval:
-        return load_interval(self.context_is_sure).widened(self.spread * self.other_cards)
+        return load_interval(self.context_is_sure).widened(self.of_the_job * self.other_cards)
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ def interval_words(estimate: Estimate) -> str:
         words = f"{basis.runs:,} measured runs"
         if basis.other_cards != 1:
             words += f" on NVIDIA's cards, {basis.other_cards:g} × as wide"
+        if basis.unasked_compiler != 1:
+            words += f", {basis.unasked_compiler:g} × as wide since XLA's compiler was not asked"
         if basis.doubt is not None:
             words += f", {basis.spread:.2g} × that of the middle one"
     return f"from {words}, context from the catalogue" if by is None else f"from {words}, calibrated by {by}"

@@ -50,6 +50,7 @@ class TraceBuilder:
         self.reads_data = False
         """Whether sizes or conditions depend on values that nobody knows here."""
         self.on_host = 0
+        self.plan_is_modelled = False
         self._born: list[_Born] = []
         self._category: list[Category | None] = []
         self._names: dict[int, str] = {}
@@ -329,6 +330,7 @@ class TraceBuilder:
             versions=dict(versions or {}),
             workload=dict(workload or {}),
             on_host=self.on_host,
+            plan_is_modelled=self.plan_is_modelled,
         )
 
 

@@ -111,6 +111,7 @@ def trace_to_bytes(trace: Trace) -> bytes:
         "settings": dataclasses.asdict(trace.settings),
         "communicators": [list(communicator) for communicator in trace.communicators],
         "on_host": trace.on_host,
+        "plan_is_modelled": trace.plan_is_modelled,
         "operands": [[shapes[o.shape], shapes[o.stride], strings[o.dtype]] for o in operands],
         "shapes": list(shapes),
         "strings": list(strings),
@@ -221,6 +222,7 @@ def _build(document: Mapping[str, Any]) -> Trace:
             for size, nodes, done, near in document.get("communicators", ())
         ),
         on_host=_checked(document.get("on_host", 0), int),
+        plan_is_modelled=_checked(document.get("plan_is_modelled", False), bool),
     )
 
 

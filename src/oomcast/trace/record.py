@@ -212,6 +212,8 @@ class Trace:
     """Of a rank of several GPUs: the groups that exchanged something, in the order in which they first did."""
     on_host: int = 0
     """Bytes that the layout puts off to the host's memory, of this process: parameters, gradients, states, buffers."""
+    plan_is_modelled: bool = False
+    """Whether a compiler plans the job's memory that was not asked: something stands for its plan."""
 
     @property
     def only_infers(self) -> bool:

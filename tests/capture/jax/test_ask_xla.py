@@ -25,6 +25,7 @@ from oomcast.capture.jax.step import TrainingStep, job_step
 from oomcast.capture.job_files import JobFunctions
 from oomcast.capture.xla import target
 from oomcast.capture.xla.compiled_text import read_buffers, read_lives, read_program
+from oomcast.capture.xla.plan import BY_LIBRARY, compile_in
 from oomcast.capture.xla.schedule import play
 from oomcast.devices import all_gpus, find_gpu
 from oomcast.errors import BadInput
@@ -228,6 +229,92 @@ def test_a_job_for_several_gpus_makes_its_mesh_of_them(tmp_path: Path) -> None:
     assert any("XLA itself" in sentence for sentence in one.assumptions)
     with pytest.raises(BadInput, match="says itself how it is divided"):
         oomcast.estimate(path, batch_size=4096, device="4xa100-40gb", parallel="ddp")
+
+
+class Tiles(nn.Module):
+    """A product for which XLA 0.10 finds no tiles of its own without trying them on a card."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.LayerNorm()(nn.Conv(96, (4, 4), (4, 4))(x))
+        y = nn.LayerNorm()(nn.Conv(96, (7, 7), feature_group_count=96)(x))
+        return nn.Dense(10)((x + nn.Dense(96)(nn.gelu(nn.Dense(384)(y)))).mean((1, 2)))
+
+
+def test_a_product_without_tiles_is_planned_as_the_librarys_and_told() -> None:
+    step = step_of(Tiles, batch((8, 224, 224, 3)))
+    told = asked(step)
+    (device,) = target.mesh_devices(GPU, 1)
+    here = jax.sharding.SingleDeviceSharding(device)
+    placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), step.arguments)
+    lowered = step.function.lower(*placed)
+    try:
+        own = lowered.compile()
+    except jax.errors.JaxRuntimeError:
+        own = lowered.compile(compiler_options={"xla_gpu_enable_triton_gemm": False})
+        assert BY_LIBRARY in told.notes
+    sums = own.memory_analysis()
+    held = sums.argument_size_in_bytes + sums.output_size_in_bytes + sums.temp_size_in_bytes
+    assert peak_of(play(told.schedule, 1).trace()) == held + told.schedule.constants
+
+
+class Refusal(Exception):
+    pass
+
+
+def test_the_compiler_is_asked_again_only_where_it_refuses(tmp_path: Path) -> None:
+    def with_tiles(options: dict[str, Any]) -> dict[str, Any]:
+        return options
+
+    def without_tiles(options: dict[str, Any]) -> dict[str, Any]:
+        if "xla_gpu_enable_triton_gemm" not in options:
+            raise Refusal("no tiles")
+        return options
+
+    def never(options: dict[str, Any]) -> dict[str, Any]:
+        raise Refusal(f"asked {len(options)} options")
+
+    options, reports, by_library = compile_in(str(tmp_path), with_tiles, (Refusal,))
+    assert (options["xla_dump_to"], by_library) == (str(reports), False)
+    again, other_reports, by_library = compile_in(str(tmp_path), without_tiles, (Refusal,))
+    assert (again["xla_dump_to"], again["xla_gpu_enable_triton_gemm"], by_library) == (str(other_reports), False, True)
+    assert other_reports != reports  # what the refused one left there is not read
+    with pytest.raises(Refusal, match=f"asked {len(options)} options"):  # the first reason
+        compile_in(str(tmp_path), never, (Refusal,))
+
+
+LOSS = """
+def loss(params, batch):
+    def of_one(params, x, y):
+        output = model().apply(params, x)
+        return jax.lax.pmean(((output[:, 0] - y) ** 2).mean(), "data")
+
+    MAP
+"""
+SHARD_MAP = """rows = PartitionSpec("data")
+    each = jax.shard_map(of_one, mesh=mesh, in_specs=(PartitionSpec(), rows, rows), out_specs=PartitionSpec())
+    return each(params, *batch)"""
+PMAP = 'return jax.pmap(of_one, axis_name="data", in_axes=(None, 0, 0))(params, *batch).mean()'
+
+
+def test_a_loss_by_shard_map_is_that_of_each_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(JOB + LOSS.replace("MAP", SHARD_MAP))
+    two, eight = (
+        oomcast.estimate(path, batch_size=8192, device=f"{count}xa100-40gb", use_calibration=False) for count in (2, 8)
+    )
+    assert two.breakdown["input"] == pytest.approx(4 * eight.breakdown["input"], rel=0.01)
+    assert two.peak_allocated - eight.peak_allocated > 24 * MiB  # half of what two layers leave, against an eighth
+
+
+def test_pmap_is_refused_where_it_is_called_and_not_where_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    unused = "\n@jax.pmap\ndef train_step(params):\n    return params\n"
+    path.write_text(JOB + unused)
+    oomcast.estimate(path, batch_size=64, device="2xa100-40gb", use_calibration=False)
+    path.write_text(JOB + LOSS.replace("MAP", PMAP))
+    with pytest.raises(BadInput, match=r"the job calls of_one through jax\.pmap.*use jax\.shard_map"):
+        oomcast.estimate(path, batch_size=64, device="2xa100-40gb", use_calibration=False)
 
 
 def test_without_the_compiler_the_model_answers_for_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

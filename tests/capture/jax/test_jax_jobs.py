@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 import oomcast
-from lab.checks.jax_check import figures_of_step
+from lab.checks.jax_check import NamedJob, figures_of_step
+from oomcast.capture.jax.run import follow
+from oomcast.capture.jax.step import job_step
 from oomcast.capture.job_files import JobFunctions
 from oomcast.errors import BadInput
+from oomcast.spec import Workload
+from oomcast.trace.builder import peak_of
 from oomcast.units import MiB
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -187,9 +191,25 @@ def test_a_step_needs_what_xla_plans_for_it() -> None:
 
     batch = jax.ShapeDtypeStruct((64, 32, 32, 3), "float32"), jax.ShapeDtypeStruct((64,), "int32")
     for donate in (False, True):
-        figures = figures_of_step(Net(), batch, donate=donate)
+        figures = figures_of_step(Net, batch, donate=donate)
         assert figures["temporaries"] > 4 * MiB
         assert figures["estimated"] == pytest.approx(figures["measured"], rel=0.03)
+
+
+def test_what_a_branch_returns_is_not_held_twice() -> None:
+    """Several micro-batches by Optax: the update is a branch that returns all parameters and moments."""
+    import jax
+    from flax import linen as nn
+
+    job = JobFunctions(lambda: nn.Dense(2048), lambda: batch, None, None)
+    batch = jax.ShapeDtypeStruct((8, 2048), "float32"), jax.ShapeDtypeStruct((8,), "int32")
+    step = job_step(job, batch, Workload.create(NamedJob, optimizer="adam", steps=1, accumulation=4))
+    told = step.function.lower(*step.arguments).compile().memory_analysis()
+    held = told.argument_size_in_bytes + told.output_size_in_bytes
+    estimated = peak_of(follow(step, 1, on_gpu=False, versions={}, workload={}))
+    weights = 2048 * 2048 * 4
+    assert held == pytest.approx(8 * weights, rel=0.01)  # parameters, two moments and a sum, old and new
+    assert held <= estimated < held + 1.1 * weights  # and a gradient, which XLA's order needs not
 
 
 def test_job_functions_need_no_donation() -> None:

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import oomcast
+
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 KEPT = {nn.LSTM: 6, nn.GRU: 5, nn.RNN: 2}
 
@@ -27,6 +29,17 @@ def test_one_cudnn_call_forward_and_backward(record, gpu, kind):
     assert backward.outputs[0][0] == (5, 3, 8)
     assert len(backward.outputs[3]) == 16
     assert not any("mkldnn" in name for name in recorder.operators)
+
+
+def test_the_weights_come_into_one_buffer_on_every_build_of_torch():
+    """When a layer is moved to the GPU, there are two copies of its weights for a moment."""
+    with oomcast.virtual_gpu("a100-40gb"):
+        layers = nn.LSTM(512, 512, num_layers=2).to("cuda")
+        weights = torch.cuda.memory_allocated()
+        most = torch.cuda.max_memory_allocated()
+        layers(torch.zeros(5, 3, 512, device="cuda"))
+    assert weights == sum(parameter.numel() for parameter in layers.parameters()) * 4
+    assert most == 2 * weights
 
 
 def test_batch_first_makes_copies_with_time_steps_first(record, gpu):

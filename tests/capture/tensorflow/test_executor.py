@@ -132,3 +132,33 @@ def test_a_loop_of_unknown_length_is_bad_input() -> None:
 def test_a_size_that_depends_on_values_is_bad_input() -> None:
     with pytest.raises(BadInput, match="only known when it runs"):
         run(lambda x: tf.boolean_mask(x, x > 0), tf.TensorSpec((N,)))
+
+
+def test_what_is_computed_twice_alike_is_there_once() -> None:
+    """Grappler's: the same node of the same inputs, whatever its name; random numbers are never the same."""
+
+    def twice(x: Any) -> Any:
+        return tf.reverse(tf.sin(x), [0]) * tf.reverse(tf.sin(x), [0])
+
+    def in_another_way(x: Any) -> Any:
+        return tf.reverse(tf.sin(x), [0]) * tf.reverse(tf.cos(x), [0])
+
+    def at_random(x: Any) -> Any:
+        return tf.reverse(tf.random.uniform(x.shape), [0]) * tf.reverse(tf.random.uniform(x.shape), [0])
+
+    spec = tf.TensorSpec((N,))
+    assert made(run(twice, spec)) == ["input", "Sin", "ReverseV2", "Mul"]
+    assert made(run(in_another_way, spec)).count("ReverseV2") == 2
+    assert made(run(at_random, spec)).count("RandomUniform") == 2
+
+
+def test_products_are_the_same_in_either_order() -> None:
+    def twice(x: Any, y: Any) -> Any:
+        return tf.reverse(x * y, [0]) + tf.reverse(y * x, [0])
+
+    def otherwise(x: Any, y: Any) -> Any:
+        return tf.reverse(x - y, [0]) + tf.reverse(y - x, [0])
+
+    specs = tf.TensorSpec((N,)), tf.TensorSpec((N,))
+    assert made(run(twice, *specs)).count("Mul") == 1
+    assert made(run(otherwise, *specs)).count("Sub") == 2

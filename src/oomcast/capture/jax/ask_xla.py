@@ -10,7 +10,6 @@ import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from ...trace import Category
 from ..explain import first_sentence
 from ..stderr import silenced
 from ..xla.compiled_text import read_program
-from ..xla.plan import Compiled, NotAsked, compiler_options, schedule_of, what_was_told
+from ..xla.plan import BY_LIBRARY, Compiled, NotAsked, compile_in, schedule_of, what_was_told
 from ..xla.schedule import Schedule, Slot
 from ..xla.target import mesh_devices
 from .graph import place_of_name
@@ -50,12 +49,16 @@ def ask_xla(step: TrainingStep, gpu: Gpu, devices: int = 1) -> Told | NotAsked:
     with silenced(), tempfile.TemporaryDirectory(prefix="oomcast-xla-") as folder:
         try:
             lowered = step.function.lower(*arguments)
-            compiled = lowered.compile(compiler_options=compiler_options(folder))
+            compiled, reports, by_library = compile_in(
+                folder, lambda options: lowered.compile(compiler_options=options), (jax.errors.JaxRuntimeError,)
+            )
         except jax.errors.JaxRuntimeError as error:
             if devices > 1:
                 raise BadInput(f"XLA cannot compile this step for {devices} GPUs: {first_sentence(error)}") from error
             return NotAsked(f"its compiler refused the step ({first_sentence(error)})")
-        told = what_was_told(compiled.memory_analysis(), compiled.as_text(), Path(folder))
+        told = what_was_told(compiled.memory_analysis(), compiled.as_text(), reports)
+    if by_library:
+        notes.append(BY_LIBRARY)
     notes = [
         f"XLA itself (jax {jax.__version__}) planned the step for {gpu.sm}; what it would find out by running kernels "
         "on the card (which algorithms win) is not in it",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.extend import core
@@ -25,14 +25,22 @@ from .primitives import (
     simplify,
 )
 
-__all__ = ["Builder", "lower"]
-
-InnerPeak = Callable[[Graph], int]
+__all__ = ["Builder", "Need", "lower"]
 
 
-def lower(closed: Any, *, on_gpu: bool, peak_of: InnerPeak) -> tuple[Graph, Counter[str]]:
-    """The graph of a closed jaxpr, and what in it is not modelled; `peak_of` tells what a loop's body needs."""
-    builder = Builder(on_gpu=on_gpu, peak_of=peak_of)
+class Need(NamedTuple):
+    """Bytes that a body needs beside what it is given."""
+
+    temporaries: int
+    results: int
+
+
+InnerNeed = Callable[[Graph], Need]
+
+
+def lower(closed: Any, *, on_gpu: bool, need_of: InnerNeed) -> tuple[Graph, Counter[str]]:
+    """The graph of a closed jaxpr, and what in it is not modelled; `need_of` tells what a loop's body needs."""
+    builder = Builder(on_gpu=on_gpu, need_of=need_of)
     jaxpr = closed.jaxpr
     for variable in jaxpr.invars:
         builder.graph.arguments.append(builder.argument(variable.aval))
@@ -45,7 +53,7 @@ def lower(closed: Any, *, on_gpu: bool, peak_of: InnerPeak) -> tuple[Graph, Coun
 @dataclass
 class Builder:
     on_gpu: bool
-    peak_of: InnerPeak
+    need_of: InnerNeed
     graph: Graph = field(default_factory=Graph)
     unsupported: Counter[str] = field(default_factory=Counter)
     _known: dict[Hashable, int] = field(default_factory=dict)
@@ -260,19 +268,19 @@ class Builder:
 
     # Control flow: a body's own peak is scratch of the whole
 
-    def _inner_peak(self, closed: Any) -> int:
-        graph, unsupported = lower(closed, on_gpu=self.on_gpu, peak_of=self.peak_of)
+    def _inner_need(self, closed: Any) -> Need:
+        graph, unsupported = lower(closed, on_gpu=self.on_gpu, need_of=self.need_of)
         self.unsupported.update(unsupported)
-        return self.peak_of(graph)
+        return self.need_of(graph)
 
     def _lower_scan(self, inputs: list[Value], forms: list[Form], parameters: Any) -> list[Value]:
         constants, carries = parameters["num_consts"], parameters["num_carry"]
-        scratch = self._inner_peak(parameters["jaxpr"])
+        scratch = sum(self._inner_need(parameters["jaxpr"]))
         return self._loop("scan", inputs, forms, range(constants, constants + carries), scratch)
 
     def _lower_while(self, inputs: list[Value], forms: list[Form], parameters: Any) -> list[Value]:
         first = parameters["cond_nconsts"] + parameters["body_nconsts"]
-        scratch = self._inner_peak(parameters["body_jaxpr"])
+        scratch = sum(self._inner_need(parameters["body_jaxpr"]))
         return self._loop("while", inputs, forms, range(first, len(inputs)), scratch)
 
     def _loop(self, name: str, inputs: list[Value], forms: list[Form], carried: range, scratch: int) -> list[Value]:
@@ -280,7 +288,8 @@ class Builder:
         return self.opaque(name, inputs, forms, scratch=scratch, updates=updates)
 
     def _lower_cond(self, inputs: list[Value], forms: list[Form], parameters: Any) -> list[Value]:
-        scratch = max(self._inner_peak(branch) for branch in parameters["branches"])
+        """Whichever branch runs, its results lie where those of the whole are."""
+        scratch = max(self._inner_need(branch).temporaries for branch in parameters["branches"])
         return self.opaque("cond", inputs, forms, scratch=scratch)
 
 

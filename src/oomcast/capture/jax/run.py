@@ -29,8 +29,9 @@ from .ask_xla import ask_xla
 from .buffers import Assignment, Temporary, assign
 from .fuse import Instruction, fuse
 from .graph import Graph, Value
-from .lower import lower
+from .lower import Need, lower
 from .order import depth_first, greedy, post_order
+from .pmap import refused_where_it_is_called
 from .step import TrainingStep, batch_form, job_step, named_leaves
 
 __all__ = ["Plan", "capture_here", "follow", "make_plan", "modelled"]
@@ -57,6 +58,7 @@ def follow(
     if step.evaluates:
         schedule = as_evaluation(schedule)
     record = play(schedule, steps)
+    record.plan_is_modelled = isinstance(told, NotAsked)
     record.note_all(unsupported, [*notes, *assumptions])
     return record.trace(versions, workload)
 
@@ -130,6 +132,7 @@ def capture_here(spec: Spec) -> Trace:
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        stack.enter_context(refused_where_it_is_called())
         if machines.world_size > 1:
             devices = mesh_devices(gpu, machines.world_size)
             if isinstance(devices, NotAsked):
@@ -159,20 +162,20 @@ class Plan:
 
 def make_plan(closed: Any, donated: Sequence[int] = (), *, on_gpu: bool = True) -> Plan:
     """For a GPU, the best of XLA's three orders, as its default scheduler has it; for a CPU, depth first."""
-    graph, unsupported = lower(closed, on_gpu=on_gpu, peak_of=lambda body: _arranged(body, (), on_gpu)[2])
-    order, assignment, _ = _arranged(graph, donated, on_gpu)
+    graph, unsupported = lower(closed, on_gpu=on_gpu, need_of=lambda body: _need_of(body, on_gpu))
+    order, assignment = _arranged(graph, donated, on_gpu)
     return Plan(graph, order, assignment, unsupported)
 
 
-def _arranged(graph: Graph, donated: Sequence[int], on_gpu: bool) -> tuple[list[Instruction], Assignment, int]:
+def _need_of(body: Graph, on_gpu: bool) -> Need:
+    _, assignment = _arranged(body, (), on_gpu)
+    return Need(assignment.arena, assignment.outputs)
+
+
+def _arranged(graph: Graph, donated: Sequence[int], on_gpu: bool) -> tuple[list[Instruction], Assignment]:
     instructions = fuse(graph, on_gpu=on_gpu)
-    orders = (greedy, depth_first, post_order) if on_gpu else (depth_first,)
-    best: tuple[list[Instruction], Assignment, int] | None = None
-    for arrange in orders:
+    found = []
+    for arrange in (greedy, depth_first, post_order) if on_gpu else (depth_first,):
         order = arrange(graph, instructions)
-        found = assign(graph, order, donated=donated)
-        needed = found.arena + found.outputs
-        if best is None or needed < best[2]:
-            best = (order, found, needed)
-    assert best is not None
-    return best
+        found.append((order, assign(graph, order, donated=donated)))
+    return min(found, key=lambda pair: pair[1].arena + pair[1].outputs)

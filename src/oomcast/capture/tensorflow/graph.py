@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...trace import Phase
+from .same_nodes import representatives
 
 __all__ = ["LOSS_SCOPE", "Graph", "Node", "OutputSpec", "compile_graph", "place_of_name"]
 
@@ -72,8 +73,11 @@ def compile_graph(function: Any, optimizer_scope: str = "", mirrors: Collection[
     operations = [operation for operation in function.get_operations() if operation not in elsewhere]
     outputs = [tensor for tensor in map(_source, function.outputs) if tensor.op not in elsewhere]
     needed = _needed([*outputs, *function.inputs], operations) - elsewhere
-    kept = [operation for operation in operations if operation in needed]
+    needed_in_order = [operation for operation in operations if operation in needed]
+    instead = representatives(needed_in_order, _source, _controls)
+    kept = [operation for operation in needed_in_order if operation not in instead]
     index = {operation: number for number, operation in enumerate(kept)}
+    index.update((operation, index[first]) for operation, first in instead.items())
     nodes = [_node(operation, index, optimizer_scope) for operation in kept]
     for number, (operation, node) in enumerate(zip(kept, nodes, strict=True)):
         for source, output in node.inputs:

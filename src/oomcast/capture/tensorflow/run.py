@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import platform
 import warnings
@@ -21,7 +22,7 @@ from ..frameworks import check_framework
 from ..job_files import JobFunctions, job_functions
 from ..keras_models import POLICIES, outputs_are_kept, refuse_options
 from ..xla.other_frameworks import compiler_may_be_there
-from ..xla.plan import Compiled, NotAsked
+from ..xla.plan import BY_LIBRARY, Compiled, NotAsked
 from ..xla.schedule import Schedule, as_evaluation, play
 from .by_xla import ask_xla
 from .executor import Executor
@@ -127,10 +128,12 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
                 if step.evaluates:
                     schedule = as_evaluation(schedule)
                 record = play(schedule, workload.steps)
-                record.note_all({}, [*assumptions, *building.notes, _asked(told)])
+                record.note_all(
+                    {}, [*assumptions, *building.notes, _asked(told), *([BY_LIBRARY] if told.by_library else [])]
+                )
                 return record.trace(versions, workload.as_dict())
             building.notes.append(f"{_NOT_COMPILED}: {planned.reason}")
-        return follow(
+        trace = follow(
             step,
             workload.steps,
             on_gpu=on_gpu,
@@ -138,6 +141,7 @@ def capture_here(spec: Spec, *, on_gpu: bool = True) -> Trace:
             workload=workload.as_dict(),
             assumptions=[*assumptions, *building.notes],
         )
+        return dataclasses.replace(trace, plan_is_modelled=compiles)
 
 
 _REPLICAS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -123,6 +124,11 @@ def install_cuda(patches: Patches, recorder: Recorder, gpu: Gpu, platform: Platf
     patches.set(torch._C, "_cuda_getDeviceCount", lambda: DEVICES.count)
     patches.set(torch.backends.cudnn, "is_available", _constant(True))
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda)
+    # Recurrent layers ask in their own way whether torch was built with cuDNN: their weights come into one buffer then.
+    patches.set(torch, "_use_cudnn_rnn_flatten_weight", _constant(True))
+    # By its name: as an attribute, torch 2.9 has something else there until it is first imported.
+    cudnn_rnn = importlib.import_module("torch.backends.cudnn.rnn")
+    patches.set(cudnn_rnn, "get_cudnn_mode", _RECURRENT_MODES.__getitem__)
     patches.set(torch.backends.cudnn, "version", _constant(platform.cudnn))
     patches.set(torch.backends.cuda, "is_built", _constant(True))
     patches.set(torch.version, "cuda", platform.cuda_text)
@@ -330,6 +336,10 @@ def _random_answers() -> dict[str, Any]:
         "get_rng_state": state,
         "get_rng_state_all": lambda: [state() for _ in range(DEVICES.count)],
     }
+
+
+_RECURRENT_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}
+"""cuDNN's `cudnnRNNMode_t`, which builds of torch without cuDNN do not know."""
 
 
 def _install_graphs(patches: Patches, recorder: Recorder) -> None:

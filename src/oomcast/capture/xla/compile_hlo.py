@@ -7,18 +7,18 @@ compiler told to its stdout, as JSON.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from ...devices import find_gpu
 from ..explain import first_sentence
 from ..stderr import silenced
 from . import only_describe
-from .plan import Compiled, NotAsked, compiler_options, what_was_told
+from .plan import Compiled, NotAsked, compile_in, what_was_told
 
 __all__ = ["main"]
 
@@ -47,17 +47,19 @@ def _asked(name: str, program: bytes) -> Compiled | NotAsked:
         return devices
     with tempfile.TemporaryDirectory(prefix="oomcast-xla-") as folder:
         try:
-            executable = _compiled(program, devices, folder)
+            executable, reports, by_library = compile_in(
+                folder, functools.partial(_compiled, program, devices), (jax.errors.JaxRuntimeError,)
+            )
         except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
             return NotAsked(f"its compiler refused the step ({first_sentence(error)})")
         except (ImportError, AttributeError, TypeError) as error:  # parts of JAX that it does not promise to keep
             return NotAsked(f"jax {jax.__version__} does not take programs of other frameworks ({error})")
         text = executable.hlo_modules()[0].to_string()
-        told = what_was_told(executable.get_compiled_memory_stats(), text, Path(folder))
-    return dataclasses.replace(told, version=f"jax {jax.__version__}")
+        told = what_was_told(executable.get_compiled_memory_stats(), text, reports)
+    return dataclasses.replace(told, version=f"jax {jax.__version__}", by_library=by_library)
 
 
-def _compiled(program: bytes, devices: Any, folder: str) -> Any:
+def _compiled(program: bytes, devices: Any, given: dict[str, Any]) -> Any:
     import numpy as np
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
@@ -68,7 +70,7 @@ def _compiled(program: bytes, devices: Any, folder: str) -> Any:
     build = options.executable_build_options
     build.num_replicas = build.num_partitions = options.num_replicas = 1
     build.device_assignment = xla_client.DeviceAssignment.create(np.array([[0]], dtype="int32"))
-    options.env_option_overrides = list(compiler_options(folder).items())
+    options.env_option_overrides = list(given.items())
     with mlir.make_ir_context():
         # A copy is a new value with the same contents, and so is a reshape to the same shape.
         module = ir.Module.parse(_COPY.sub(r"stablehlo.reshape \1 : (\2) -> \2", text))

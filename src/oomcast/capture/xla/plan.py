@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from ...trace import Category, KernelCall, Operand, Phase
 from .compiled_text import Buffer, HloInstruction, HloProgram, Life, read_buffers, read_lives
 from .schedule import Held, Place, Ran, Schedule, Slot, category_of
 
-__all__ = ["Compiled", "NotAsked", "compiler_options", "schedule_of", "what_was_told"]
+__all__ = ["BY_LIBRARY", "Compiled", "NotAsked", "compile_in", "schedule_of", "what_was_told"]
+
+Executable = TypeVar("Executable")
 
 _CAST = {"pred": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
 _BITS = re.compile(r"(pred|bf16|[a-z]+\d+(?:e\d+m\d+\w*)?)\[([\d,]*)\]")
@@ -47,36 +49,61 @@ class Compiled:
     lives: str = ""
     version: str = ""
     """Of what came with the compiler."""
+    by_library: bool = False
+    """Whether it was told to leave matrix products to cuBLAS."""
 
 
-def compiler_options(folder: str) -> dict[str, str | bool | int]:
-    """What the compiler is told so that it writes its reports into a folder."""
-    return {
-        "xla_dump_to": folder,
-        "xla_dump_hlo_as_text": True,
-        # Kernels are never run; what is allocated is decided before they are optimized.
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    }
+Options = dict[str, str | bool | int]
+
+_OPTIONS: Options = {
+    "xla_dump_hlo_as_text": True,
+    # Kernels are never run; what is allocated is decided before they are optimized.
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+_PRODUCTS_BY_LIBRARY: Options = {"xla_gpu_enable_triton_gemm": False}
+BY_LIBRARY = (
+    "XLA chooses the tiles of its own kernels for matrix products by timing them on the card; without one it found "
+    "none that fit, so that all products were planned as calls of cuBLAS, which holds a little more or less"
+)
+
+
+def compile_in(
+    folder: str, compile_with: Callable[[Options], Executable], refusals: tuple[type[Exception], ...]
+) -> tuple[Executable, Path, bool]:
+    """What `compile_with` made of the compiler's options, the folder of its reports, and whether products are cuBLAS'.
+
+    Kernels that XLA writes itself get tiles of a default size where no card can be asked. Where these fit no shape, it
+    refuses the whole program: then it is asked again for the library's products, which it would try on the card, too.
+    """
+    first, second = Path(folder, "first"), Path(folder, "second")
+    try:
+        return compile_with({**_OPTIONS, "xla_dump_to": str(first)}), first, False
+    except refusals as refusal:
+        try:
+            return compile_with({**_OPTIONS, **_PRODUCTS_BY_LIBRARY, "xla_dump_to": str(second)}), second, True
+        except refusals:
+            raise refusal from None
 
 
 def what_was_told(sums: Any, program: str, folder: Path) -> Compiled:
     """`sums` are XLA's `CompiledMemoryStats`; the folder has its reports of the program, and of small ones beside."""
-    texts = {}
+    buffers = lives = ""
     # Small programs are of constants and random keys.
     found = sorted(folder.glob("*-buffer-assignment.txt"), key=lambda path: path.stat().st_size)
     if found:
-        lives = folder / f"{found[-1].name.removesuffix('buffer-assignment.txt')}live-range.txt"
-        texts["buffers"] = found[-1].read_text(encoding="utf-8", errors="replace")
-        if lives.exists():
-            texts["lives"] = lives.read_text(encoding="utf-8", errors="replace")
+        ranges = folder / f"{found[-1].name.removesuffix('buffer-assignment.txt')}live-range.txt"
+        buffers = found[-1].read_text(encoding="utf-8", errors="replace")
+        if ranges.exists():
+            lives = ranges.read_text(encoding="utf-8", errors="replace")
     return Compiled(
         arguments=sums.argument_size_in_bytes,
         temporaries=sums.temp_size_in_bytes,
         results=sums.output_size_in_bytes,
         aliased=sums.alias_size_in_bytes,
         program=program,
-        **texts,
+        buffers=buffers,
+        lives=lives,
     )
 
 
