@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import oomcast
+from oomcast.capture.torch.interpreter import load_sympy
 
 __all__ = ["HF", "TIMM", "passed", "sweep", "sweep_here"]
 
@@ -149,6 +150,7 @@ def _told(name: str) -> dict[str, Any]:
 
 def sweep_here(names: Sequence[str]) -> None:
     """A line of JSON for each, as it is done."""
+    load_sympy()  # as the capture process does
     for name in names:
         print(json.dumps(_told(name)), flush=True)
 

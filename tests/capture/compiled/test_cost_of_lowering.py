@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,6 +112,20 @@ def test_calls_take_no_pages_of_the_system_again_and_again() -> None:
         pytest.skip("this Python has no pieces that it takes and gives back")
     with_room(faults)
     assert with_room(faults) < 500
+
+
+def test_a_capture_process_has_room_for_expressions() -> None:
+    """And leaves the environment as it was, which is the job's."""
+    script = (
+        "import os, sys; from oomcast.capture.torch.hooks import HOOKS; HOOKS.warm_up(); "
+        "from sympy.core.cache import SYMPY_CACHE_SIZE; print(SYMPY_CACHE_SIZE, os.environ.get('SYMPY_CACHE_SIZE'))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "SYMPY_CACHE_SIZE"}
+    for told, wanted in (({}, "20000 None"), ({"SYMPY_CACHE_SIZE": "77"}, "77 77")):
+        run = subprocess.run(
+            [sys.executable, "-c", script], env=environment | told, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == wanted
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:

@@ -22,8 +22,10 @@ def _capture(spec: Spec) -> Trace:
 
 
 def _warm_up() -> None:
+    from .interpreter import load_sympy
     from .later_dynamo import load_dynamo_later
 
+    load_sympy()
     load_dynamo_later()  # before anything makes fake tensors
     from .warm_up import warm_up
 

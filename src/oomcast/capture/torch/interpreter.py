@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["seldom_collecting", "with_room"]
+__all__ = ["load_sympy", "seldom_collecting", "with_room"]
 
 _T = TypeVar("_T")
 
@@ -43,3 +46,19 @@ def seldom_collecting() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+_SYMPY_REMEMBERS = "SYMPY_CACHE_SIZE"
+_ANSWERS = "20000"
+
+
+def load_sympy() -> None:
+    """With room for the expressions of a whole model. Each of its functions remembers 1,000 answers, unless it is told
+    otherwise when it is loaded: a layer's are forgotten before the next layer of that shape comes."""
+    if "sympy" in sys.modules or _SYMPY_REMEMBERS in os.environ:
+        return
+    os.environ[_SYMPY_REMEMBERS] = _ANSWERS
+    try:
+        importlib.import_module("sympy")
+    finally:
+        del os.environ[_SYMPY_REMEMBERS]  # the job, and what it starts, have the caller's environment
