@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from ..spec import DEFAULT_OPTIMIZER, OPTIMIZER_KINDS, VARIANTS, JobKind, Workload
+from ..syntax import syntax_tree
 from ..trace import Phase, Trace
 from .remedies import Remedy
 
@@ -31,7 +32,7 @@ def optimizer_of(workload: Workload) -> str | None:
     if workload.job.kind is not JobKind.FILE:
         return DEFAULT_OPTIMIZER
     try:
-        tree = ast.parse(Path(workload.job.name).read_bytes())
+        tree = syntax_tree(Path(workload.job.name).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
     if not any(isinstance(node, ast.FunctionDef) and node.name == "optimizer" for node in tree.body):
@@ -96,7 +97,7 @@ def patched(text: str, remedies: tuple[Remedy, ...], trace: Trace) -> str:
 
 
 def _with_optimizer(text: str, remedy: Remedy) -> str:
-    tree = ast.parse(text)
+    tree = syntax_tree(text)
     call = _optimizer_call(tree)
     if call is None:
         if any(isinstance(node, ast.FunctionDef) and node.name == "optimizer" for node in tree.body):
@@ -145,7 +146,7 @@ def _replaced(text: str, node: ast.expr, written: str) -> str:
 
 def _with_checkpointing(text: str, written: list[str]) -> str:
     """At the end of `model()`, on what it returns."""
-    tree = ast.parse(text)
+    tree = syntax_tree(text)
     function = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "model"), None)
     returned = function.body[-1] if function is not None else None
     if function is None or not isinstance(returned, ast.Return) or returned.value is None or not written:

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import BadInput, UnknownName
 from ..spec import Adapter, Job, JobKind, Workload
+from ..syntax import syntax_tree
 
 __all__ = ["ChangedFile", "Parameter", "constants_of_file", "find_parameter"]
 
@@ -78,7 +79,7 @@ class _ChangingLoader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
-        tree = ast.parse(data, filename=path)
+        tree = syntax_tree(data, filename=path)
         _assigned(tree)[self._name].value = self._value
         code: CodeType = compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
         return code
@@ -86,7 +87,7 @@ class _ChangingLoader(importlib.machinery.SourceFileLoader):
 
 def _parse(path: str) -> ast.Module:
     try:
-        return ast.parse(Path(path).read_bytes(), filename=path)
+        return syntax_tree(Path(path).read_bytes(), filename=path)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
     except (SyntaxError, ValueError) as error:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import BadInput, UnknownName
 from ..spec import FRAMEWORKS, JobKind, Workload
+from ..syntax import syntax_tree
 from .venvs import ENVIRONMENTS, environment_python
 
 __all__ = [
@@ -186,7 +187,7 @@ def _file_of(holder: Any) -> str | None:
 
 def _imports_of(path: str) -> _Imports:
     try:
-        tree = ast.parse(Path(path).read_bytes())
+        tree = syntax_tree(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return _Imports(frozenset())  # the capture says what is wrong with the file
     packages: set[str] = set()

@@ -27,7 +27,9 @@ def _events() -> list[Any]:
     torch._dynamo.reset()
     shutil.rmtree(cache_folder(), ignore_errors=True)  # all of it is lowered
     with oomcast.virtual_gpu("a100-40gb") as gpu:
-        net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Flatten(), nn.LazyLinear(10)).cuda()
+        pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+        body = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), pool, nn.Flatten(), nn.LazyLinear(10))
+        net = nn.Sequential(*body).cuda()
         net(torch.randn(4, 3, 8, 8, device="cuda"))
         torch.compile(net)(torch.randn(4, 3, 8, 8, device="cuda")).log_softmax(1).sum().backward()
         trace = gpu.trace()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ...syntax import syntax_tree
 from ...trace import Phase, TraceBuilder
 from .bounds import largest_value, note_bounds
 from .devices import HOST
@@ -256,7 +257,7 @@ def _lines_of_work(path: str) -> frozenset[int]:
 
 def _tree(path: str) -> ast.AST:
     try:
-        return ast.parse("".join(linecache.getlines(path)))
+        return syntax_tree("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 

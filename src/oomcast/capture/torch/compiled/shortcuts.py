@@ -10,6 +10,7 @@ from typing import Any
 
 import sympy
 from sympy.core.basic import Basic
+from sympy.core.parameters import global_parameters
 from torch._inductor import config as _inductor_config
 from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.codegen.triton import TritonKernel
@@ -17,7 +18,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.scheduler import Scheduler
 from torch._inductor.sizevars import SizeVarAllocator, join_dimensions
 from torch.utils._ordered_set import OrderedSet
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, MinMaxBase, ModularIndexing
 
 from ..patches import Patches
 
@@ -31,6 +32,7 @@ def answer_once(patches: Patches) -> None:
     """Until the patches are taken back."""
     _remember_symbols(patches)
     _simplify_once(patches)
+    _compare_once(patches)
     _set_up_types_once(patches)
 
 
@@ -59,6 +61,18 @@ def _simplify_once(patches: Patches) -> None:
 
     patches.set(SizeVarAllocator, "simplify", simplify)
     patches.set(SizeVarAllocator, "_simplify_with_ranges", simplify_with_ranges)
+
+
+def _compare_once(patches: Patches) -> None:
+    """Which of several indices is the least and which the greatest: a pooling layer asks it for each of its windows."""
+    compared: Any = MinMaxBase.__new__
+    remembered = functools.lru_cache(_MOST_EXPRESSIONS, typed=True)(compared)
+
+    def new(kind: Any, *terms: Any, **assumptions: Any) -> Any:
+        known = not assumptions and global_parameters.evaluate
+        return remembered(kind, *terms) if known else compared(kind, *terms, **assumptions)
+
+    patches.set(MinMaxBase, "__new__", staticmethod(new))
 
 
 def _set_up_types_once(patches: Patches) -> None:

@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ....syntax import syntax_tree
+
 __all__ = ["STAND_INS", "StandIn", "stand_ins"]
 
 
@@ -142,7 +144,7 @@ def _is_tried(file: str, line: int) -> bool:
 def _tried_lines(file: str) -> tuple[tuple[int, int], ...]:
     """The lines of a file within a `try` that catches a failed import."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = syntax_tree("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
     return tuple(
