@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..files import cache_folder
 from .landlock import change_files_only_in
 from .overlay import REAL, Overlay, library_caches
 
@@ -69,6 +70,8 @@ def keep_apart(folder: str) -> Iterator[Overlay]:
 
     Where the kernel can forbid it, this process and what it starts will never again change files elsewhere.
     """
+    with contextlib.suppress(OSError):  # ours, which may not be there yet: what is kept in it is none of the job's
+        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     overlay = Overlay(folder, library_caches())
     before = tempfile.tempdir, os.environ.get("TMPDIR"), sys.dont_write_bytecode
     tempfile.tempdir = os.environ["TMPDIR"] = overlay.temporary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,27 @@ def test_a_cache_that_cannot_be_written_changes_nothing(lowered: list[Any]) -> N
     cache_folder().write_text("a file where the folder would be")
     assert _told(_traced()) == _told(_traced())
     assert len(lowered) == 4
+
+
+def test_a_first_job_finds_no_folder_and_keeps_its_plans_all_the_same(tmp_path: Path) -> None:
+    """What oomcast keeps for itself is none of the files that a script wrote."""
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel = torch.compile(torch.nn.Linear(16, 16).cuda())\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nfor _ in range(3):\n"
+        "    model(torch.ones(4, 16, device='cuda')).sigmoid().sum().backward()\n    optimizer.step()\n"
+    )
+    cache = tmp_path / "not" / "there"
+    run = subprocess.run(
+        [sys.executable, "-m", "oomcast", "run", "--device", "rtx-4090", "--json", "--", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OOMCAST_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert list((cache / "compiled").glob("*.json"))
+    assert "was not kept" not in run.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["not", "train.py"]
 
 
 def test_what_was_not_asked_for_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
