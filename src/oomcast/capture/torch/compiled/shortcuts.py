@@ -1,5 +1,5 @@
-"""What Inductor asks over and over while it lowers a graph, answered once, and what it writes for a compiler of kernels
-that is never called, left out: the same buffers, sooner."""
+"""What Inductor asks over and over while it lowers a graph, answered once, and what it works out for a compiler of
+kernels that is never called, left out: the same buffers, sooner."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ _ANALYSIS = "triton.coalesce_tiling_analysis"
 
 
 def leave_kernels_out(patches: Patches) -> None:
-    """A kernel's blocks, the bounds of its values and its text decide how fast it is, never which buffers there are."""
+    """How a kernel is cut into blocks, and between which bounds its values lie, makes it fast or slow: which buffers there
+    are is decided before, and so nearly always is in how many ways its launch is tried."""
     in_full = SIMDScheduling.codegen_node
     # Not `patch`: it writes the default back as if somebody had chosen it.
     settings: Any = _inductor_config
