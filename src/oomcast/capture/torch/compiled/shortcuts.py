@@ -101,8 +101,8 @@ _ANALYSIS = "triton.coalesce_tiling_analysis"
 
 
 def leave_kernels_out(patches: Patches) -> None:
-    """How a kernel is cut into blocks, and between which bounds its values lie, makes it fast or slow: which buffers there
-    are is decided before, and so nearly always is in how many ways its launch is tried."""
+    """How a kernel is cut into blocks, and between which bounds its values lie, makes it fast or slow: which buffers
+    there are is decided before, and so nearly always is in how many ways its launch is tried."""
     in_full = SIMDScheduling.codegen_node
     # Not `patch`: it writes the default back as if somebody had chosen it.
     settings: Any = _inductor_config
